@@ -1,0 +1,121 @@
+//! Time as the deciding code sees it: two kinds that never mix.
+//!
+//! [`Timestamp`] counts from an arbitrary start on a clock that no one sets and that goes on while the machine
+//! sleeps; every lease, deadline and fence uses it. [`WallTime`] is what people read; it is stored and shown, and
+//! orders exports by their creation, but no lease depends on it.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A moment on the monotonic clock of one process, in nanoseconds since an arbitrary start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The earliest moment.
+    pub const ZERO: Self = Self(0);
+    /// A moment that never comes.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The moment `nanos` nanoseconds after the start.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// The moment `millis` milliseconds after the start.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    /// Nanoseconds since the start.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero when it is not after.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Whether a deadline at this moment has passed: `deadline <= now`.
+    pub const fn has_passed(self, now: Self) -> bool {
+        self.0 <= now.0
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// The moment `rhs` later; [`Timestamp::MAX`] when that cannot be counted.
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// A moment on the wall clock, in whole seconds since 1970-01-01T00:00:00Z (the resolution of Kubernetes' `Time`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WallTime(i64);
+
+impl WallTime {
+    /// The moment `secs` seconds after 1970-01-01T00:00:00Z.
+    pub const fn from_unix_secs(secs: i64) -> Self {
+        Self(secs)
+    }
+
+    /// Seconds since 1970-01-01T00:00:00Z.
+    pub const fn unix_secs(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} s after 1970-01-01T00:00:00Z", self.0)
+    }
+}
+
+/// Where a program reads the time; the one real implementation is in `mcs-runtime`.
+pub trait Clock: Send + Sync + 'static {
+    /// Now, on the clock that no one sets.
+    fn elapsed(&self) -> Timestamp;
+    /// Now, on the wall clock; read anew each time, only stored or shown.
+    fn wall(&self) -> WallTime;
+}
+
+/// A clock that moves only when a test says so.
+#[cfg(any(test, feature = "test-util"))]
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    nanos: std::sync::atomic::AtomicU64,
+    wall: std::sync::atomic::AtomicI64,
+}
+
+#[cfg(any(test, feature = "test-util"))]
+impl ManualClock {
+    /// A clock at the start, with the wall clock at `wall`.
+    pub fn at(wall: WallTime) -> Self {
+        Self { nanos: 0.into(), wall: wall.unix_secs().into() }
+    }
+
+    /// Moves the monotonic clock on; the wall clock stays.
+    pub fn advance(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock; the monotonic clock stays.
+    pub fn set_wall(&self, wall: WallTime) {
+        self.wall.store(wall.unix_secs(), std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[cfg(any(test, feature = "test-util"))]
+impl Clock for ManualClock {
+    fn elapsed(&self) -> Timestamp {
+        Timestamp::from_nanos(self.nanos.load(std::sync::atomic::Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_unix_secs(self.wall.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}

@@ -1,0 +1,107 @@
+//! Every duration of the protocol between controller and registry, as a fraction of the lease.
+//!
+//! So `--lease-duration=3s` gives the whole system ten times as fast, which is what tests use. The figures in
+//! brackets are for the default lease of 30 s.
+
+use std::time::Duration;
+
+/// How long a cluster's endpoints are shown after its last renewal, by default.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// The shortest lease that is accepted: below it, scheduling delays of a busy machine look like deaths.
+pub const MIN_LEASE: Duration = Duration::from_secs(1);
+
+/// The durations that follow from one lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    lease: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self::of_lease(DEFAULT_LEASE)
+    }
+}
+
+impl Timing {
+    /// The table for a lease of `lease`.
+    pub const fn of_lease(lease: Duration) -> Self {
+        Self { lease }
+    }
+
+    /// How long a renewal holds (30 s).
+    pub const fn lease(self) -> Duration {
+        self.lease
+    }
+
+    /// How often a controller renews (10 s).
+    pub fn heartbeat(self) -> Duration {
+        self.lease / 3
+    }
+
+    /// At most this long between two messages of a watch (10 s).
+    pub fn progress(self) -> Duration {
+        self.lease / 3
+    }
+
+    /// A watch without a message for this long is given up (15 s).
+    pub fn dead_stream(self) -> Duration {
+        self.lease / 2
+    }
+
+    /// How often a connection is probed (5 s).
+    pub fn keep_alive(self) -> Duration {
+        self.lease / 6
+    }
+
+    /// How long the answer to a probe may take (3 s).
+    pub fn keep_alive_answer(self) -> Duration {
+        self.lease / 10
+    }
+
+    /// How long one call may take (3 s).
+    pub fn call_limit(self) -> Duration {
+        self.lease / 10
+    }
+
+    /// A gap between two looks at the clock above this is a pause of the registry, and is not judged (15 s).
+    pub fn pause(self) -> Duration {
+        self.lease / 2
+    }
+
+    /// A member silent for this long counts as late when a mass expiry is looked for (20 s).
+    pub fn late(self) -> Duration {
+        self.lease * 2 / 3
+    }
+
+    /// The first wait after a failed call; doubled with full jitter up to [`Timing::max_backoff`] (300 ms).
+    pub fn first_backoff(self) -> Duration {
+        self.lease / 100
+    }
+
+    /// The longest wait between two tries (5 s): well within a lease.
+    pub fn max_backoff(self) -> Duration {
+        self.lease / 6
+    }
+
+    /// An earlier registry URL must have been healthy for this long before a controller returns to it (60 s).
+    pub fn return_after(self) -> Duration {
+        self.lease * 2
+    }
+
+    /// A finalizer goes after this long without an answer from a registry (60 s).
+    pub fn finalizer_limit(self) -> Duration {
+        self.lease * 2
+    }
+
+    /// Records of a cluster are collected this long after its lease ended (7 days, whatever the lease).
+    pub const fn collection(self) -> Duration {
+        Duration::from_secs(7 * 24 * 60 * 60)
+    }
+}
+
+/// The judging clock adds at most this much at once, so that a stall is not judged.
+pub const MAX_TICK: Duration = Duration::from_millis(500);
+
+/// Changes of one export are sent at most this often; the last state always is.
+pub const COALESCE: Duration = Duration::from_millis(100);

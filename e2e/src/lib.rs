@@ -1,0 +1,28 @@
+//! Real Kubernetes control planes for tests, the demo and the benchmarks.
+//!
+//! Layout: [`assets`] finds the binaries, [`ports`] picks their ports, `process` runs one of them,
+//! `credentials` makes keys, certificates and kubeconfigs, [`cluster`] joins these to a cluster that is ready,
+//! [`node`] plays its scheduler and kubelets, [`apply`] brings YAML into it. For tests: [`shared`] has one
+//! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
+//! for what they create, [`wait`] the only way to wait.
+//!
+//! Guarantees: no process outlives the one that started it, however that ended; clusters of one process never
+//! share ports, credentials or address ranges.
+
+pub mod apply;
+pub mod assets;
+mod background;
+pub mod cluster;
+mod credentials;
+mod directory;
+pub mod namespace;
+pub mod node;
+pub mod objects;
+pub mod ports;
+mod process;
+pub mod shared;
+pub mod wait;
+
+pub use cluster::{Cluster, ClusterOptions};
+pub use namespace::{TempNamespace, with_temp_ns};
+pub use wait::wait_for;

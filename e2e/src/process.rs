@@ -1,0 +1,111 @@
+//! Runs one program of a control plane.
+//!
+//! Guarantee: it ends with us, also when we are killed or panic. It is bound to the pipe to its standard input,
+//! whose other end only we hold and which the kernel closes for us. Rejected: PR_SET_PDEATHSIG, which needs
+//! unsafe code and is bound to the thread that spawned, not to the process.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    assets::{Assets, Program},
+    wait::wait_at_most,
+};
+
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+const TAIL_LINES: usize = 20;
+
+/// Ready-made binaries do not watch their standard input, so this shell does it for them.
+const GUARD: &str = r#"exec 3<&0
+"$0" "$@" 3<&- </dev/null &
+program=$!
+{ cat <&3 >/dev/null; kill -9 "$program"; } &
+exec 3<&-
+wait "$program""#;
+
+/// A running program. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    program: Program,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program; its output is appended to a log file in `folder`.
+    pub(crate) fn spawn(assets: &Assets, program: Program, arguments: &[String], folder: &Path) -> Result<Self> {
+        let log = folder.join(format!("{program}.log"));
+        let output = File::options().create(true).append(true).open(&log);
+        let output = output.with_context(|| format!("opening {}", log.display()))?;
+        let path = assets.path(program);
+        let mut command = if assets.end_with_stdin() {
+            let mut command = Command::new(&path);
+            command.env("CONTROLPLANE_EXIT_WITH_STDIN", "1");
+            command
+        } else {
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(GUARD).arg(&path);
+            command
+        };
+        command.args(arguments).stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
+        let mut child = command.spawn().with_context(|| format!("starting {}", path.display()))?;
+        let stdin = child.stdin.take();
+        Ok(Self { program, child, stdin, log })
+    }
+
+    /// The process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Fails when the program has ended, with the end of its log.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => anyhow::bail!("{} ended ({status}); {}", self.program, self.log_tail()),
+            None => Ok(()),
+        }
+    }
+
+    /// The last lines of the log.
+    pub(crate) fn log_tail(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+        format!("the end of {}:\n{}", self.log.display(), tail.join("\n"))
+    }
+
+    /// Whether the program found its port taken.
+    pub(crate) fn lost_its_port(&self) -> bool {
+        fs::read_to_string(&self.log).is_ok_and(|text| text.contains("address already in use"))
+    }
+
+    /// Ends the program and waits until it is gone.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        drop(self.stdin.take());
+        let program = self.program;
+        let child = &mut self.child;
+        wait_at_most(STOP_LIMIT, &format!("the end of {program}"), async || match child.try_wait() {
+            Ok(Some(status)) => Ok(status),
+            Ok(None) => Err("still running".to_owned()),
+            Err(error) => Err(error.to_string()),
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // Both fail only when the process has ended and was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
