@@ -221,6 +221,18 @@ impl GroupKey {
         let ports: BTreeSet<_> = ports.into_iter().collect();
         Self { family, ports: ports.into_iter().collect() }
     }
+
+    /// Feeds all fields into a hash.
+    pub(crate) fn hash_fields(&self, hash: &mut Fields) {
+        hash.text(self.family.as_str());
+        hash.number(self.ports.len() as u64);
+        for port in self.ports.iter() {
+            hash.text(&port.name);
+            hash.text(port.protocol.as_str());
+            hash.maybe_number(port.port.map(u64::from));
+            hash.maybe_text(port.app_protocol.as_deref());
+        }
+    }
 }
 
 /// All endpoints that one cluster has of one Service. Equal members give equal sets, whatever their order was.
@@ -261,14 +273,7 @@ impl EndpointSet {
     pub(crate) fn hash_fields(&self, hash: &mut Fields) {
         hash.number(self.groups.len() as u64);
         for (group, members) in &self.groups {
-            hash.text(group.family.as_str());
-            hash.number(group.ports.len() as u64);
-            for port in group.ports.iter() {
-                hash.text(&port.name);
-                hash.text(port.protocol.as_str());
-                hash.maybe_number(port.port.map(u64::from));
-                hash.maybe_text(port.app_protocol.as_deref());
-            }
+            group.hash_fields(hash);
             hash.number(members.len() as u64);
             for (address, endpoint) in members {
                 hash.text(&address.to_string());

@@ -68,12 +68,12 @@ impl Leaf {
 
     /// The leaf of an export. Equal content gives an equal leaf under any leader and in any process.
     pub fn of(key: &ServiceKey, spec: &ExportSpec, endpoints: &EndpointSet) -> Self {
-        let mut hash = Fields(Sha256::new());
+        let mut hash = Fields::new();
         hash.text(key.namespace.as_str());
         hash.text(key.name.as_str());
         spec.hash_fields(&mut hash);
         endpoints.hash_fields(&mut hash);
-        let digest = hash.0.finalize();
+        let digest = hash.digest();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Self::from_bytes(bytes)
@@ -135,6 +135,16 @@ impl fmt::Display for Sum {
 pub(crate) struct Fields(Sha256);
 
 impl Fields {
+    /// No field yet.
+    pub(crate) fn new() -> Self {
+        Self(Sha256::new())
+    }
+
+    /// The SHA-256 of all fields.
+    pub(crate) fn digest(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+
     /// A text, with its length before it.
     pub(crate) fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
