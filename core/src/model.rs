@@ -3,11 +3,16 @@
 //! Everything here has passed [`crate::validate`] or was made from something that has; the wire and the API server's
 //! objects are turned into it at the edge.
 
-use crate::ids::{ClusterId, ServiceKey};
+mod endpoints;
+mod watched;
+
+pub use endpoints::{Endpoint, EndpointPort, EndpointSet, GroupKey};
+pub use watched::{Change, Frame, MemberState, Object, ObjectKey, Part, Section};
+
+use crate::ids::ClusterId;
 use crate::time::WallTime;
-use crate::version::{Fields, Version};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use crate::version::{Fields, Leaf, Version};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -169,125 +174,6 @@ pub struct ExportSpec {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A port of an EndpointSlice: the number that the endpoints listen on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EndpointPort {
-    /// Its name, equal to that of the Service's port; empty when that has none.
-    pub name: String,
-    /// Its protocol.
-    pub protocol: Protocol,
-    /// Its number; none means all ports.
-    pub port: Option<u16>,
-    /// The application protocol, where one is named.
-    pub app_protocol: Option<String>,
-}
-
-/// One address behind a Service. The three conditions are kept as they were written, absent ones included.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Endpoint {
-    /// Whether it takes new connections; absent counts as true.
-    pub ready: Option<bool>,
-    /// Whether it serves at all; absent counts as `ready`.
-    pub serving: Option<bool>,
-    /// Whether it is on its way out; absent counts as false.
-    pub terminating: Option<bool>,
-    /// The host name within a headless Service.
-    pub hostname: Option<String>,
-    /// The zone it is in.
-    pub zone: Option<String>,
-    /// The node it is on, a name of the source cluster.
-    pub node_name: Option<String>,
-}
-
-impl Endpoint {
-    /// Whether it takes new connections.
-    pub fn is_ready(&self) -> bool {
-        self.ready.unwrap_or(true)
-    }
-}
-
-/// What endpoints of one group have in common; one imported EndpointSlice holds endpoints of one group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupKey {
-    /// The address family.
-    pub family: IpFamily,
-    /// The ports, sorted.
-    pub ports: Arc<[EndpointPort]>,
-}
-
-impl GroupKey {
-    /// The group of endpoints of `family` that listen on `ports`; their order does not matter.
-    pub fn new(family: IpFamily, ports: impl IntoIterator<Item = EndpointPort>) -> Self {
-        let ports: BTreeSet<_> = ports.into_iter().collect();
-        Self { family, ports: ports.into_iter().collect() }
-    }
-
-    /// Feeds all fields into a hash.
-    pub(crate) fn hash_fields(&self, hash: &mut Fields) {
-        hash.text(self.family.as_str());
-        hash.number(self.ports.len() as u64);
-        for port in self.ports.iter() {
-            hash.text(&port.name);
-            hash.text(port.protocol.as_str());
-            hash.maybe_number(port.port.map(u64::from));
-            hash.maybe_text(port.app_protocol.as_deref());
-        }
-    }
-}
-
-/// All endpoints that one cluster has of one Service. Equal members give equal sets, whatever their order was.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EndpointSet {
-    groups: BTreeMap<GroupKey, BTreeMap<IpAddr, Endpoint>>,
-}
-
-impl EndpointSet {
-    /// Adds an endpoint. An address that the group has already (slices overlap while endpoints move between them)
-    /// keeps the ready one of the two.
-    pub fn insert(&mut self, group: GroupKey, address: IpAddr, endpoint: Endpoint) {
-        let members = self.groups.entry(group).or_default();
-        match members.get(&address) {
-            Some(known) if known.is_ready() && !endpoint.is_ready() => {}
-            _ => {
-                members.insert(address, endpoint);
-            }
-        }
-    }
-
-    /// The groups, each with its endpoints by address.
-    pub const fn groups(&self) -> &BTreeMap<GroupKey, BTreeMap<IpAddr, Endpoint>> {
-        &self.groups
-    }
-
-    /// How many endpoints there are over all groups.
-    pub fn len(&self) -> usize {
-        self.groups.values().map(BTreeMap::len).sum()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Feeds all fields into a hash, in an order that depends on content only.
-    pub(crate) fn hash_fields(&self, hash: &mut Fields) {
-        hash.number(self.groups.len() as u64);
-        for (group, members) in &self.groups {
-            group.hash_fields(hash);
-            hash.number(members.len() as u64);
-            for (address, endpoint) in members {
-                hash.text(&address.to_string());
-                for condition in [endpoint.ready, endpoint.serving, endpoint.terminating] {
-                    hash.maybe_number(condition.map(u64::from));
-                }
-                for text in [&endpoint.hostname, &endpoint.zone, &endpoint.node_name] {
-                    hash.maybe_text(text.as_deref());
-                }
-            }
-        }
-    }
-}
-
 impl ExportSpec {
     /// Feeds all fields into a hash, in an order that depends on content only.
     pub(crate) fn hash_fields(&self, hash: &mut Fields) {
@@ -415,132 +301,9 @@ pub struct Export {
     /// What its owner made of it last.
     pub version: Version,
     /// The owner's content hash.
-    pub leaf: crate::version::Leaf,
+    pub leaf: Leaf,
     /// The definition.
     pub spec: Arc<ExportSpec>,
     /// The endpoints.
     pub endpoints: Arc<EndpointSet>,
-}
-
-/// What a registry thinks of a member (protocol: registry states).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MemberState {
-    /// Known, but its whole export set was not seen since this registry started: nothing of it is listed, and
-    /// importers keep what they have.
-    Syncing,
-    /// Whole, and renewed within its lease.
-    Active,
-    /// Silent past its lease, but not judged because too many are: listed.
-    Held,
-    /// Its lease has run out: its endpoints are not listed, its exports stay in the merge.
-    Expired,
-}
-
-impl MemberState {
-    /// Whether endpoints and `status.clusters` entries of the member are shown.
-    pub const fn is_listed(self) -> bool {
-        matches!(self, Self::Active | Self::Held)
-    }
-}
-
-impl fmt::Display for MemberState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Syncing => "syncing",
-            Self::Active => "active",
-            Self::Held => "held",
-            Self::Expired => "expired",
-        })
-    }
-}
-
-/// A member as watchers see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
-    /// The UID of its `kube-system` Namespace.
-    pub uid: crate::ids::ClusterUid,
-    /// Its region, where it has one.
-    pub region: Option<crate::ids::Region>,
-    /// What the registry thinks of it.
-    pub state: MemberState,
-    /// Whether its entire export set is known here.
-    pub whole: bool,
-    /// The version of the entire set that is held here.
-    pub version: Version,
-    /// The sum of the leaves that are held here.
-    pub sum: crate::version::Sum,
-}
-
-/// One cluster's endpoints of one Service as watchers see them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The UID of the source cluster.
-    pub uid: crate::ids::ClusterUid,
-    /// The version of the export.
-    pub version: Version,
-    /// The owner's content hash.
-    pub leaf: crate::version::Leaf,
-    /// The endpoints.
-    pub endpoints: Arc<EndpointSet>,
-}
-
-/// What an object of the state log is; the log holds the last state of each.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ObjectKey {
-    /// A member.
-    Section(ClusterId),
-    /// A merged Service.
-    Header(ServiceKey),
-    /// One cluster's endpoints of one Service.
-    Part(ServiceKey, ClusterId),
-}
-
-/// The state of an object of the log; a removed object has none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Object {
-    /// Of a [`ObjectKey::Section`].
-    Section(Section),
-    /// Of a [`ObjectKey::Header`].
-    Header(Header),
-    /// Of a [`ObjectKey::Part`].
-    Part(Part),
-}
-
-/// One step of the state log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Rises by one with every change of one registry process.
-    pub revision: u64,
-    /// What changed.
-    pub key: ObjectKey,
-    /// Its state now; none when it is gone.
-    pub object: Option<Object>,
-}
-
-/// What a watcher is told, in this order: a `Begin`, states, an `End`; then changes and `Progress`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frame {
-    /// A snapshot begins: the watcher forgets what it was told in another epoch.
-    Begin {
-        /// The registry process whose log this is.
-        epoch: crate::ids::Epoch,
-        /// A cluster that a complete view does not list is kept for this long after the first such view.
-        absent_grace: std::time::Duration,
-    },
-    /// The state of one object.
-    Change(Change),
-    /// The snapshot is told.
-    End {
-        /// The revision it stands for.
-        revision: u64,
-        /// Whether every cluster of the set is known to this registry.
-        complete: bool,
-    },
-    /// Nothing changed; the stream lives.
-    Progress {
-        /// The revision reached.
-        revision: u64,
-        /// Whether every cluster of the set is known to this registry.
-        complete: bool,
-    },
 }
