@@ -1,0 +1,20 @@
+//! The counts and sizes that one export may have (registry contract: identities and limits), in one table.
+//!
+//! [`crate::validate`] holds them; what a registry bounds by a flag (clusters, exports, message size) is not here.
+
+/// The most ports of an export.
+pub const MAX_PORTS: usize = 64;
+/// The most exported labels.
+pub const MAX_LABELS: usize = 64;
+/// The most exported annotations.
+pub const MAX_ANNOTATIONS: usize = 32;
+/// The most bytes of all exported labels and annotations, keys and values together: 64 KiB.
+pub const MAX_METADATA_BYTES: usize = 64 * 1024;
+/// The most endpoints of an export, over both address families.
+pub const MAX_ENDPOINTS: usize = 200_000;
+/// The most ports that endpoints of one group listen on: what Kubernetes documents for an EndpointSlice.
+pub const MAX_ENDPOINT_PORTS: usize = 100;
+/// The most characters of a DNS-1123 subdomain: of a node name, and of the part of a key before its `/`.
+pub const MAX_SUBDOMAIN: usize = 253;
+/// The longest session affinity timeout in seconds that Kubernetes takes: one day.
+pub const MAX_SESSION_AFFINITY_TIMEOUT: u32 = 86_400;
