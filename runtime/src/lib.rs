@@ -1,1 +1,29 @@
-//! placeholder
+//! The shell that the programs share. It decides nothing about clusters or Services; it makes every program start,
+//! tell of itself and stop in the same way.
+//!
+//! - [`args`]: flags, each with an environment variable, refused in one line with exit code 2
+//! - [`logs`]: one subscriber, text or JSON, to standard error
+//! - [`clock`]: the only place that reads the time
+//! - [`program`]: from a `main` function to an exit code
+//! - [`shutdown`]: the first signal drains, the second aborts
+//! - [`tasks`]: named tasks whose end is noticed
+//! - [`ready`]: what a program still waits for
+//! - [`http`]: an HTTP listener with limits and a graceful end
+//! - [`admin`]: `/metrics`, `/healthz`, `/readyz`
+//! - [`metrics`]: the registry of metrics, build information, durations measured by a guard
+
+pub mod admin;
+pub mod args;
+pub mod clock;
+pub mod http;
+pub mod logs;
+pub mod metrics;
+pub mod program;
+pub mod ready;
+pub mod shutdown;
+pub mod tasks;
+
+/// The version of the programs, as `--version`, the metric `build_info` and the protocol tell it.
+pub const fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
