@@ -250,6 +250,21 @@ pub enum ConflictField {
     IpFamily,
 }
 
+impl ConflictField {
+    /// All fields, in the order of the reasons.
+    pub const ALL: [Self; 9] = [
+        Self::Ports,
+        Self::Type,
+        Self::SessionAffinity,
+        Self::SessionAffinityConfig,
+        Self::InternalTrafficPolicy,
+        Self::TrafficDistribution,
+        Self::Labels,
+        Self::Annotations,
+        Self::IpFamily,
+    ];
+}
+
 /// One field on which exports differ, with what an operator wants to know of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
