@@ -81,7 +81,6 @@ impl<E: std::error::Error + Send + 'static> Outcome for Result<(), E> {
 }
 
 /// The error and what it came from, in one line.
-/// An error with its causes, in one line.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source())
         .map(ToString::to_string)
