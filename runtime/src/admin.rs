@@ -52,3 +52,52 @@ async fn prometheus(State(admin): State<Admin>) -> Response {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::shutdown::Shutdown;
+
+    #[tokio::test]
+    async fn the_probes_tell_what_is_missing_and_the_metrics_are_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), Shutdown::manual());
+        let ready = Ready::new(shutdown.watch());
+        let view = ready.wait_for("first view");
+        tokio::spawn(serve(listener, crate::metrics::registry("sample_").unwrap(), ready));
+
+        let mut seen = vec![ask(address, "/healthz").await, ask(address, "/readyz").await];
+        view.ready();
+        seen.push(ask(address, "/readyz").await);
+        shutdown.drain();
+        seen.push(ask(address, "/readyz").await);
+        let expected = [
+            ("200 OK", "ok\n"),
+            ("503 Service Unavailable", "not ready: first view\n"),
+            ("200 OK", "ok\n"),
+            ("503 Service Unavailable", "not ready: shutting down\n"),
+        ];
+        assert_eq!(seen, expected.map(|(status, body)| (status.to_owned(), body.to_owned())));
+
+        let (status, metrics) = ask(address, "/metrics").await;
+        assert_eq!(status, "200 OK");
+        assert!(metrics.contains("sample_build_info"), "{metrics}");
+    }
+
+    /// Status and body of one request.
+    async fn ask(address: SocketAddr, path: &str) -> (String, String) {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.lines().next().unwrap().trim_start_matches("HTTP/1.1 ");
+        (status.to_owned(), body.to_owned())
+    }
+}

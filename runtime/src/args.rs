@@ -287,7 +287,8 @@ fn one_line(error: &clap::Error, command: &Command, args: &[OsString]) -> String
     let text = error.render().to_string();
     let body = text.split("\nUsage:").next().unwrap_or_default();
     let body = body.split("\nFor more information").next().unwrap_or_default();
-    let line = body.split_whitespace().collect::<Vec<_>>().join(" ");
+    let hinted = body.replace("\n\n", "; ");
+    let line = hinted.trim_end_matches("; ").split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     match variable_of(error, command, args) {
         Some(variable) => format!("{line} (set by {variable})"),

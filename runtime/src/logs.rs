@@ -165,7 +165,7 @@ mod tests {
 
     impl io::Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().map_err(|_| io::ErrorKind::Other)?.write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {

@@ -191,7 +191,7 @@ mod tests {
         let mut ends = vec![tasks.ended().await];
         tasks.spawn_background("fails", async { Err(io::Error::other("no disk")) });
         ends.push(tasks.ended().await);
-        tasks.spawn("panics", async { panic!("at {}", 3) } as std::future::Ready<()>);
+        tasks.spawn("panics", std::future::poll_fn::<(), _>(|_| panic!("at {}", 3)));
         ends.push(tasks.ended().await);
         assert_eq!(
             ends.iter().map(ToString::to_string).collect::<Vec<_>>(),
