@@ -1,0 +1,259 @@
+//! Writes and syncs: what members say of their exports, and how it is told on.
+
+use super::member::{Member, OpenSync, PutEffect};
+use super::services::{Merged, Services};
+use super::{Op, OpOutcome, Refused, Registry, unknown};
+use crate::ids::{ClusterId, ClusterUid, ServiceKey};
+use crate::model::{Export, Object, ObjectKey};
+use crate::time::Timestamp;
+use crate::validate::Refusal;
+use crate::version::{Leaf, Version};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one call changed of a member's exports.
+#[derive(Debug, Default)]
+pub(super) struct Act {
+    /// Services whose part changed, and whether there was one before.
+    parts: BTreeMap<ServiceKey, bool>,
+    /// Services to merge anew.
+    merges: BTreeSet<ServiceKey>,
+}
+
+impl Act {
+    /// A call by which the exports of `member` enter the merge.
+    pub(super) fn entering(member: &Member) -> Self {
+        Self { parts: BTreeMap::new(), merges: member.exports.keys().cloned().collect() }
+    }
+
+    fn changed(&mut self, key: &ServiceKey, existed: bool) {
+        self.parts.entry(key.clone()).or_insert(existed);
+    }
+}
+
+impl Registry {
+    /// Takes the operations of one act, each by itself: one outcome an operation. An act that is older than the
+    /// newest one seen is answered as if it had been taken, since what came after it stands. Within a sync, `version`
+    /// is that of the sync.
+    ///
+    /// # Errors
+    /// The cluster is not registered, the id is another cluster's, or the term is below the highest seen.
+    pub fn write(
+        &mut self,
+        cluster: &ClusterId,
+        uid: &ClusterUid,
+        version: Version,
+        ops: Vec<Op>,
+        now: Timestamp,
+    ) -> Result<Vec<OpOutcome>, Refused> {
+        self.tick(now);
+        self.admit(cluster, uid, version)?;
+        let limit = self.policy.max_exports;
+        let Some(member) = self.members.get_mut(cluster) else { return Err(unknown(cluster)) };
+        let in_sync = member.is_open(version);
+        if !in_sync && version < member.mark {
+            self.counts.stale_acts += 1;
+            return Ok(ops.iter().map(|_| Ok(())).collect());
+        }
+        let mut act = Act::default();
+        let mut outcomes = Vec::with_capacity(ops.len());
+        for op in ops {
+            let key = op.key().clone();
+            if in_sync && member.has_touched(&key) {
+                outcomes.push(Ok(()));
+                continue;
+            }
+            let outcome = apply(member, &mut self.services, cluster, version, op, limit, &mut act);
+            if let (Ok(()), false, Some(sync)) = (&outcome, in_sync, &mut member.sync) {
+                sync.touched.insert(key);
+            }
+            outcomes.push(outcome);
+        }
+        if !in_sync {
+            member.mark = version;
+        }
+        if !member.behind {
+            member.as_of = member.mark;
+        }
+        self.finish(cluster, act);
+        Ok(outcomes)
+    }
+
+    /// Begins a sync. What is told within it carries its `version`. A sync that began before is given up.
+    ///
+    /// # Errors
+    /// The cluster is not registered, the id is another cluster's, or the term is below the highest seen.
+    pub fn begin_sync(
+        &mut self,
+        cluster: &ClusterId,
+        uid: &ClusterUid,
+        version: Version,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        self.tick(now);
+        self.admit(cluster, uid, version)?;
+        let Some(member) = self.members.get_mut(cluster) else { return Err(unknown(cluster)) };
+        if version < member.mark {
+            self.counts.stale_acts += 1;
+            return Ok(());
+        }
+        member.mark = version;
+        member.behind = true;
+        member.sync = Some(OpenSync { version, touched: BTreeSet::new() });
+        Ok(())
+    }
+
+    /// Which of the named exports are held with another hash, or not at all. None is wanted of a sync that is not
+    /// open any more.
+    ///
+    /// # Errors
+    /// The cluster is not registered, or the id is another cluster's.
+    pub fn wanted(
+        &self,
+        cluster: &ClusterId,
+        uid: &ClusterUid,
+        version: Version,
+        names: &[(ServiceKey, Leaf)],
+    ) -> Result<Vec<ServiceKey>, Refused> {
+        self.check_holder(cluster, uid)?;
+        let Some(member) = self.members.get(cluster).filter(|member| member.is_open(version)) else {
+            return Ok(Vec::new());
+        };
+        let differs =
+            |key: &ServiceKey, leaf: Leaf| member.exports.get(key).is_none_or(|held| held.leaf != leaf);
+        let wanted = names.iter().filter(|(key, leaf)| differs(key, *leaf) && !member.has_touched(key));
+        Ok(wanted.map(|(key, _)| key.clone()).collect())
+    }
+
+    /// Ends a sync: deletes what it did not name, except what newer acts put, and says how many went. From now on the
+    /// member is whole.
+    ///
+    /// # Errors
+    /// The cluster is not registered, the id is another cluster's, the term is below the highest seen, or the sync
+    /// has not begun.
+    pub fn end_sync(
+        &mut self,
+        cluster: &ClusterId,
+        uid: &ClusterUid,
+        version: Version,
+        named: &BTreeSet<ServiceKey>,
+        now: Timestamp,
+    ) -> Result<usize, Refused> {
+        self.tick(now);
+        self.admit(cluster, uid, version)?;
+        let Some(member) = self.members.get_mut(cluster) else { return Err(unknown(cluster)) };
+        let Some(sync) = member.sync.take_if(|sync| sync.version == version) else {
+            if version < member.mark {
+                self.counts.stale_acts += 1;
+                return Ok(0);
+            }
+            return Err(Refused::NoSync { cluster: cluster.clone(), version });
+        };
+        let mut act = Act::default();
+        let goes = |key: &&ServiceKey| !named.contains(*key) && !sync.touched.contains(*key);
+        let gone: Vec<ServiceKey> = member.exports.keys().filter(goes).cloned().collect();
+        for key in &gone {
+            delete(member, &mut self.services, cluster, key, &mut act);
+        }
+        if member.prove() {
+            act.merges.extend(member.exports.keys().cloned());
+        }
+        self.finish(cluster, act);
+        Ok(gone.len())
+    }
+
+    /// Tells what an act changed: parts, headers, the section, then what went.
+    pub(super) fn finish(&mut self, cluster: &ClusterId, act: Act) {
+        let Some(member) = self.members.get_mut(cluster) else { return };
+        let mut gone = Vec::new();
+        for (key, existed) in act.parts {
+            match member.part(&key) {
+                Some(part) => {
+                    self.journal.tell(ObjectKey::Part(key, cluster.clone()), Some(Object::Part(part)));
+                }
+                None if existed => gone.push(ObjectKey::Part(key, cluster.clone())),
+                None => {}
+            }
+        }
+        for key in act.merges {
+            gone.extend(self.merge(&key));
+        }
+        if let Some(member) = self.members.get_mut(cluster) {
+            self.journal.tell_section(cluster, member);
+        }
+        for key in gone {
+            self.journal.tell(key, None);
+        }
+    }
+
+    /// Merges a Service anew and tells its header. One that is gone is left for the caller to tell.
+    pub(super) fn merge(&mut self, key: &ServiceKey) -> Option<ObjectKey> {
+        let members = &self.members;
+        let whole = |cluster: &ClusterId| members.get(cluster).is_some_and(|member| member.whole);
+        match self.services.merge(key, whole) {
+            Merged::Same => None,
+            Merged::Header(header) => {
+                let header = Object::Header((*header).clone());
+                self.journal.tell(ObjectKey::Header(key.clone()), Some(header));
+                None
+            }
+            Merged::Gone => Some(ObjectKey::Header(key.clone())),
+        }
+    }
+}
+
+fn apply(
+    member: &mut Member,
+    services: &mut Services,
+    cluster: &ClusterId,
+    version: Version,
+    op: Op,
+    limit: usize,
+    act: &mut Act,
+) -> OpOutcome {
+    let (key, export) = match op {
+        Op::Put { key, leaf, spec, endpoints } => {
+            if !member.exports.contains_key(&key) && member.exports.len() >= limit {
+                let problem = format!("the cluster has {limit} exports, the most that this registry takes");
+                return Err(Refusal::new("exports", problem));
+            }
+            (key, Export { version, leaf, spec, endpoints })
+        }
+        Op::PutEndpoints { key, leaf, endpoints } => {
+            let Some(known) = member.exports.get(&key) else {
+                let problem = format!("no export {key} is held here: put it with its definition");
+                return Err(Refusal::new("spec", problem));
+            };
+            let spec = known.spec.clone();
+            (key, Export { version, leaf, spec, endpoints })
+        }
+        Op::Delete { key } => {
+            delete(member, services, cluster, &key, act);
+            return Ok(());
+        }
+    };
+    let existed = member.exports.contains_key(&key);
+    let spec = export.spec.clone();
+    let effect = member.put(&key, export);
+    if effect == PutEffect::Definition {
+        services.put(&key, cluster, version, spec);
+        act.merges.insert(key.clone());
+    }
+    if effect != PutEffect::Nothing {
+        act.changed(&key, existed);
+    }
+    Ok(())
+}
+
+fn delete(
+    member: &mut Member,
+    services: &mut Services,
+    cluster: &ClusterId,
+    key: &ServiceKey,
+    act: &mut Act,
+) {
+    if member.delete(key) {
+        services.delete(key, cluster);
+        act.changed(key, true);
+        act.merges.insert(key.clone());
+    }
+}

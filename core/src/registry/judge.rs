@@ -1,0 +1,285 @@
+//! Members that come, renew, fall silent and go: what time does to them.
+
+use super::acts::Act;
+use super::member::Standing;
+use super::{Member, Refused, Registered, Registration, Registry, Removed, Renewed, unknown};
+use crate::ids::{ClusterId, ClusterUid};
+use crate::lease::{Census, Lease, Tick};
+use crate::model::{Export, ObjectKey};
+use crate::time::Timestamp;
+use crate::version::{Sum, Version};
+use std::collections::BTreeMap;
+
+impl Registry {
+    /// Takes a cluster in, or a new leader of a member. Another cluster that had the id, and whose lease has run out,
+    /// goes with its exports.
+    ///
+    /// # Errors
+    /// The id is another cluster's, the term is below the highest seen, or the clusterset is full. A registration that
+    /// is older than an act of its own term is refused like an old term: two leaders had that term, as after the
+    /// controller's Lease was restored, and what the second one says would be taken for old.
+    pub fn register(
+        &mut self,
+        cluster: &ClusterId,
+        registration: Registration,
+        now: Timestamp,
+    ) -> Result<Registered, Refused> {
+        self.tick(now);
+        let Registration { uid, region, instance, build, version, sum } = registration;
+        match self.check_holder(cluster, &uid) {
+            Ok(()) => {}
+            Err(Refused::Unknown { .. }) => {
+                let limit = self.policy.max_clusters;
+                if !self.members.contains_key(cluster) && self.members.len() >= limit {
+                    return Err(Refused::TooManyClusters { limit });
+                }
+            }
+            Err(refused) => return Err(refused),
+        }
+        self.check_term(cluster, &uid, version)?;
+        if let Some(member) =
+            self.members.get(cluster).filter(|member| member.uid == uid && version < member.mark)
+        {
+            let floor = member.mark.term;
+            return Err(Refused::OldTerm { cluster: cluster.clone(), term: version.term, floor });
+        }
+        if self.members.get(cluster).is_some_and(|member| member.uid != uid) {
+            self.drop_member(cluster);
+        }
+        let judged = self.clock.now();
+        if let Some(term) = self.terms.get_mut(&(cluster.clone(), uid.clone())) {
+            term.forget_at = None;
+        }
+        let member = self.members.entry(cluster.clone()).or_insert_with(|| Member {
+            uid,
+            region: None,
+            instance: String::new(),
+            build: String::new(),
+            as_of: Version::default(),
+            mark: Version::default(),
+            behind: true,
+            whole: false,
+            sum: Sum::EMPTY,
+            exports: BTreeMap::new(),
+            sync: None,
+            lease: Lease::renewed_at(judged),
+            standing: Standing::Running,
+            due: judged,
+            last_renewed: now,
+            told: None,
+        });
+        member.region = region;
+        member.instance = instance;
+        member.build = build;
+        if version > member.mark {
+            member.mark = version;
+            member.sync = None;
+        }
+        let differs = self.heard(cluster, version, sum, now);
+        Ok(Registered { differs })
+    }
+
+    /// Renews a lease, and compares what is held with what the member has. `version` is that of the last act that
+    /// ended for the caller; while a newer act is under way or was lost, there is nothing to compare.
+    ///
+    /// A member whose lease had run out is back at once, as it was.
+    ///
+    /// # Errors
+    /// The cluster is not registered, the id is another cluster's, or the term is below the highest seen.
+    pub fn renew(
+        &mut self,
+        cluster: &ClusterId,
+        uid: &ClusterUid,
+        version: Version,
+        sum: Sum,
+        now: Timestamp,
+    ) -> Result<Renewed, Refused> {
+        self.tick(now);
+        self.admit(cluster, uid, version)?;
+        let differs = self.heard(cluster, version, sum, now);
+        let member = self.members.get(cluster).ok_or_else(|| unknown(cluster))?;
+        Ok(Renewed { state: member.state(), differs })
+    }
+
+    /// Removes a cluster with its exports: `uid` is that of a cluster that leaves; an administrator names none. A
+    /// cluster may leave at any time; an administrator has to force the removal while the lease is active.
+    ///
+    /// # Errors
+    /// There is no such cluster, the id is another cluster's, or the lease is active.
+    pub fn remove(
+        &mut self,
+        cluster: &ClusterId,
+        uid: Option<&ClusterUid>,
+        force: bool,
+        now: Timestamp,
+    ) -> Result<Removed, Refused> {
+        self.tick(now);
+        if let Some(uid) = uid {
+            self.check_holder(cluster, uid)?;
+        }
+        let member = self.members.get(cluster).ok_or_else(|| unknown(cluster))?;
+        if uid.is_none() && !force && member.holds_its_id() {
+            return Err(Refused::Active { cluster: cluster.clone() });
+        }
+        let removed = Removed {
+            exports: member.exports.len(),
+            endpoints: member.exports.values().map(|export| export.endpoints.len()).sum(),
+        };
+        self.drop_member(cluster);
+        self.journal.tell(ObjectKey::Section(cluster.clone()), None);
+        Ok(removed)
+    }
+
+    /// Judges what is due. Calls that arrived before are to be handled before, so that a renewal that waits counts.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.tick(now);
+        let judged = self.clock.now();
+        if self.complete_at.is_some_and(|at| at.has_passed(judged)) {
+            self.complete_at = None;
+        }
+        let (members, timing) = (&self.members, self.policy.timing);
+        self.hold.update(judged, || census(members, timing, judged));
+        while let Some((_, cluster)) = self.due.first().filter(|(at, _)| at.has_passed(judged)).cloned() {
+            self.decide(&cluster, judged);
+        }
+    }
+
+    /// When to call [`Registry::handle_timeout`] at the latest; none while there is nothing to judge.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let due = self.due.first().map(|(at, _)| *at);
+        let next = [due, self.complete_at].into_iter().flatten().min()?;
+        Some(self.clock.wake_at(next))
+    }
+
+    pub(super) fn tick(&mut self, now: Timestamp) {
+        let nothing_to_judge = self.members.is_empty() && self.complete_at.is_none();
+        if let Tick::Paused(_) = self.clock.tick(now, true)
+            && !nothing_to_judge
+        {
+            self.count_anew();
+        }
+    }
+
+    /// After a pause of the registry: nobody could renew, so every lease that was not judged begins anew.
+    fn count_anew(&mut self) {
+        self.counts.pauses += 1;
+        let (judged, timing) = (self.clock.now(), self.policy.timing);
+        if let Some(at) = &mut self.complete_at {
+            *at = judged + timing.lease();
+        }
+        for (cluster, member) in &mut self.members {
+            if member.holds_its_id() {
+                member.lease = Lease::renewed_at(judged);
+                member.standing = Standing::Running;
+                reschedule(&mut self.due, cluster, member, member.lease.deadline(timing));
+                self.journal.tell_section(cluster, member);
+            }
+        }
+    }
+
+    /// Takes a sign of life, and compares sums. Says whether they differ.
+    fn heard(&mut self, cluster: &ClusterId, version: Version, sum: Sum, now: Timestamp) -> bool {
+        let (judged, timing) = (self.clock.now(), self.policy.timing);
+        let Some(member) = self.members.get_mut(cluster) else { return true };
+        member.last_renewed = now;
+        member.lease = Lease::renewed_at(judged);
+        member.standing = Standing::Running;
+        reschedule(&mut self.due, cluster, member, member.lease.deadline(timing));
+        let mut act = Act::default();
+        let comparable = version >= member.mark;
+        let differs = comparable && sum != member.sum;
+        if differs {
+            member.behind = true;
+        } else if comparable {
+            member.mark = version;
+            if member.prove() {
+                act = Act::entering(member);
+            }
+        }
+        self.finish(cluster, act);
+        differs
+    }
+
+    fn decide(&mut self, cluster: &ClusterId, judged: Timestamp) {
+        let timing = self.policy.timing;
+        let Some(member) = self.members.get(cluster) else { return };
+        if let Standing::Expired { .. } = member.standing {
+            self.counts.collected += 1;
+            self.drop_member(cluster);
+            self.journal.tell(ObjectKey::Section(cluster.clone()), None);
+            return;
+        }
+        let members = &self.members;
+        let held_before = self.hold.until().is_some();
+        let wait = self.hold.wait_until(judged, || census(members, timing, judged));
+        if wait.is_some() && !held_before {
+            self.counts.holds += 1;
+        }
+        let Some(member) = self.members.get_mut(cluster) else { return };
+        if let Some(until) = wait {
+            member.standing = Standing::Held;
+            reschedule(&mut self.due, cluster, member, until);
+            self.journal.tell_section(cluster, member);
+            return;
+        }
+        self.counts.expired += 1;
+        if member.whole {
+            member.standing = Standing::Expired { at: judged };
+            reschedule(&mut self.due, cluster, member, member.lease.collected_at(timing));
+            self.journal.tell_section(cluster, member);
+        } else {
+            // Nothing is known for certain of it but that it is silent: it is as if it had not come.
+            self.drop_member(cluster);
+            self.journal.tell(ObjectKey::Section(cluster.clone()), None);
+        }
+    }
+
+    /// Takes a member out, with its exports; its section is left to the caller.
+    fn drop_member(&mut self, cluster: &ClusterId) {
+        let Some(member) = self.members.remove(cluster) else { return };
+        self.due.remove(&(member.due, cluster.clone()));
+        let judged = self.clock.now();
+        let forget_at = judged + self.policy.timing.collection();
+        self.terms.retain(|_, term| !term.forget_at.is_some_and(|at| at.has_passed(judged)));
+        if let Some(term) = self.terms.get_mut(&(cluster.clone(), member.uid.clone())) {
+            term.forget_at = Some(forget_at);
+        }
+        let exports: BTreeMap<_, Export> = member.exports;
+        for key in exports.keys() {
+            self.journal.tell(ObjectKey::Part(key.clone(), cluster.clone()), None);
+            self.services.delete(key, cluster);
+        }
+        for key in exports.keys() {
+            if let Some(gone) = self.merge(key) {
+                self.journal.tell(gone, None);
+            }
+        }
+    }
+}
+
+fn reschedule(
+    due: &mut std::collections::BTreeSet<(Timestamp, ClusterId)>,
+    cluster: &ClusterId,
+    member: &mut Member,
+    at: Timestamp,
+) {
+    due.remove(&(member.due, cluster.clone()));
+    member.due = at;
+    due.insert((at, cluster.clone()));
+}
+
+fn census(members: &BTreeMap<ClusterId, Member>, timing: crate::timing::Timing, judged: Timestamp) -> Census {
+    let mut census = Census::default();
+    for member in members.values() {
+        let (counts, silent) = match member.standing {
+            Standing::Expired { at } => {
+                let recent = !(at + timing.lease()).has_passed(judged);
+                (recent, recent)
+            }
+            Standing::Running | Standing::Held => (true, member.lease.is_late(timing, judged)),
+        };
+        census.active += usize::from(counts);
+        census.silent += usize::from(silent);
+    }
+    census
+}

@@ -1,0 +1,193 @@
+//! One member: its lease, what it exports, and how much of that is known to be all of it.
+
+use crate::ids::{ClusterUid, Region, ServiceKey};
+use crate::lease::Lease;
+use crate::model::{Export, MemberState, Part, Section};
+use crate::time::Timestamp;
+use crate::version::{Sum, Version};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member as this registry knows it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub(super) uid: ClusterUid,
+    pub(super) region: Option<Region>,
+    pub(super) instance: String,
+    pub(super) build: String,
+    /// The set that is held is the member's whole set as of this version.
+    pub(super) as_of: Version,
+    /// The newest act seen. An older one is ignored.
+    pub(super) mark: Version,
+    /// Whether the member said that it has something else than what is held: `as_of` stands until that is repaired.
+    pub(super) behind: bool,
+    /// Whether the whole set was known at some time since this process started.
+    pub(super) whole: bool,
+    pub(super) sum: Sum,
+    pub(super) exports: BTreeMap<ServiceKey, Export>,
+    pub(super) sync: Option<OpenSync>,
+    pub(super) lease: Lease,
+    pub(super) standing: Standing,
+    /// When, on the judging clock, something is to be decided of this member.
+    pub(super) due: Timestamp,
+    pub(super) last_renewed: Timestamp,
+    /// What watchers were told of it last.
+    pub(super) told: Option<Section>,
+}
+
+/// How a member's lease was judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It runs.
+    Running,
+    /// It has run out, and the verdict waits.
+    Held,
+    /// It has run out; the verdict was at this moment of the judging clock.
+    Expired { at: Timestamp },
+}
+
+/// A sync that has begun.
+#[derive(Clone, Debug)]
+pub(super) struct OpenSync {
+    pub(super) version: Version,
+    /// What newer acts put or deleted since: the sync has no say in it.
+    pub(super) touched: BTreeSet<ServiceKey>,
+}
+
+/// What became of an export that was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PutEffect {
+    /// It is as it was.
+    Nothing,
+    /// Its definition is as it was, so that the merge is not concerned.
+    Endpoints,
+    /// It is new, or its definition is.
+    Definition,
+}
+
+impl Member {
+    /// The UID of its `kube-system` Namespace.
+    pub const fn uid(&self) -> &ClusterUid {
+        &self.uid
+    }
+
+    /// Its region, where it has one.
+    pub const fn region(&self) -> Option<&Region> {
+        self.region.as_ref()
+    }
+
+    /// The controller that registered it last.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    /// That controller's version.
+    pub fn build(&self) -> &str {
+        &self.build
+    }
+
+    /// What is held is the member's whole set as of this version.
+    pub const fn version(&self) -> Version {
+        self.as_of
+    }
+
+    /// The sum of the leaves that are held.
+    pub const fn sum(&self) -> Sum {
+        self.sum
+    }
+
+    /// What this registry thinks of it.
+    pub const fn state(&self) -> MemberState {
+        match (self.standing, self.whole) {
+            (Standing::Expired { .. }, _) => MemberState::Expired,
+            (Standing::Held, true) => MemberState::Held,
+            (Standing::Running, true) => MemberState::Active,
+            (Standing::Held | Standing::Running, false) => MemberState::Syncing,
+        }
+    }
+
+    /// Whether its whole set was known at some time since this registry started.
+    pub const fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// When it registered or renewed last, on the process's clock.
+    pub const fn last_renewed(&self) -> Timestamp {
+        self.last_renewed
+    }
+
+    /// What it exports. It is shown and merged as the member's state says.
+    pub const fn exports(&self) -> &BTreeMap<ServiceKey, Export> {
+        &self.exports
+    }
+
+    /// Whether another cluster may not take its id.
+    pub(super) const fn holds_its_id(&self) -> bool {
+        !matches!(self.standing, Standing::Expired { .. })
+    }
+
+    /// Whether a sync of `version` has begun and is not over.
+    pub(super) fn is_open(&self, version: Version) -> bool {
+        self.sync.as_ref().is_some_and(|sync| sync.version == version)
+    }
+
+    /// Whether an act that is newer than the open sync put or deleted `key`.
+    pub(super) fn has_touched(&self, key: &ServiceKey) -> bool {
+        self.sync.as_ref().is_some_and(|sync| sync.touched.contains(key))
+    }
+
+    /// Takes it for proven that what is held is all, as of the newest act. Says whether that is so for the first time.
+    pub(super) const fn prove(&mut self) -> bool {
+        let first = !self.whole;
+        self.whole = true;
+        self.behind = false;
+        self.as_of = self.mark;
+        first
+    }
+
+    /// Takes an export, and keeps the sum.
+    pub(super) fn put(&mut self, key: &ServiceKey, export: Export) -> PutEffect {
+        let effect = match self.exports.get(key) {
+            Some(known) if known.spec != export.spec => PutEffect::Definition,
+            Some(known) if known.leaf == export.leaf && known.endpoints == export.endpoints => {
+                return PutEffect::Nothing;
+            }
+            Some(_) => PutEffect::Endpoints,
+            None => PutEffect::Definition,
+        };
+        self.sum.add(export.leaf);
+        if let Some(known) = self.exports.insert(key.clone(), export) {
+            self.sum.remove(known.leaf);
+        }
+        effect
+    }
+
+    /// Drops an export, and keeps the sum.
+    pub(super) fn delete(&mut self, key: &ServiceKey) -> bool {
+        let known = self.exports.remove(key);
+        if let Some(known) = &known {
+            self.sum.remove(known.leaf);
+        }
+        known.is_some()
+    }
+
+    pub(super) fn section(&self) -> Section {
+        Section {
+            uid: self.uid.clone(),
+            region: self.region.clone(),
+            state: self.state(),
+            whole: self.whole,
+            version: self.as_of,
+            sum: self.sum,
+        }
+    }
+
+    pub(super) fn part(&self, key: &ServiceKey) -> Option<Part> {
+        let export = self.exports.get(key)?;
+        Some(Part {
+            uid: self.uid.clone(),
+            version: export.version,
+            leaf: export.leaf,
+            endpoints: export.endpoints.clone(),
+        })
+    }
+}

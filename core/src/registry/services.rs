@@ -1,0 +1,89 @@
+//! Which clusters export a Service, and what their exports merge into.
+
+use crate::ids::{ClusterId, ServiceKey};
+use crate::merge::merge;
+use crate::model::{ExportSpec, Header};
+use crate::version::Version;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// All Services that a member exports.
+#[derive(Debug, Default)]
+pub(super) struct Services {
+    by_key: BTreeMap<ServiceKey, Service>,
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    exports: BTreeMap<ClusterId, Definition>,
+    header: Option<Arc<Header>>,
+}
+
+#[derive(Debug)]
+struct Definition {
+    /// The act that made the definition what it is; later acts that changed endpoints only do not count, so that the
+    /// merge is a function of the definitions alone.
+    version: Version,
+    spec: Arc<ExportSpec>,
+}
+
+/// What a merge changed.
+#[derive(Debug)]
+pub(super) enum Merged {
+    /// Nothing.
+    Same,
+    /// The header is new or another one.
+    Header(Arc<Header>),
+    /// No export counts any more.
+    Gone,
+}
+
+impl Services {
+    pub(super) fn put(
+        &mut self,
+        key: &ServiceKey,
+        cluster: &ClusterId,
+        version: Version,
+        spec: Arc<ExportSpec>,
+    ) {
+        let service = self.by_key.entry(key.clone()).or_default();
+        service.exports.insert(cluster.clone(), Definition { version, spec });
+    }
+
+    pub(super) fn delete(&mut self, key: &ServiceKey, cluster: &ClusterId) {
+        if let Some(service) = self.by_key.get_mut(key) {
+            service.exports.remove(cluster);
+        }
+    }
+
+    /// Merges one Service anew from the exports of the clusters that count.
+    pub(super) fn merge(&mut self, key: &ServiceKey, counts: impl Fn(&ClusterId) -> bool) -> Merged {
+        let Some(service) = self.by_key.get_mut(key) else { return Merged::Same };
+        let counted: BTreeMap<ClusterId, (Version, &ExportSpec)> = service
+            .exports
+            .iter()
+            .filter(|(cluster, _)| counts(cluster))
+            .map(|(cluster, definition)| (cluster.clone(), (definition.version, &*definition.spec)))
+            .collect();
+        let header = merge(&counted);
+        let merged = match (&service.header, header) {
+            (Some(known), Some(header)) if **known == header => Merged::Same,
+            (_, Some(header)) => Merged::Header(Arc::new(header)),
+            (Some(_), None) => Merged::Gone,
+            (None, None) => Merged::Same,
+        };
+        match &merged {
+            Merged::Same => {}
+            Merged::Header(header) => service.header = Some(Arc::clone(header)),
+            Merged::Gone => service.header = None,
+        }
+        if service.exports.is_empty() {
+            self.by_key.remove(key);
+        }
+        merged
+    }
+
+    pub(super) fn headers(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<Header>)> {
+        self.by_key.iter().filter_map(|(key, service)| Some((key, service.header.as_ref()?)))
+    }
+}
