@@ -1,0 +1,102 @@
+# Everything that is done with this repository, as small recipes. CI calls only these (see .ci/run).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The folder of the debug programs.
+DEBUG := $(or $(CARGO_TARGET_DIR),target)/debug
+# How many histories `make sim` tries.
+SEEDS ?= 10000
+CRATES := mcs-core mcs-proto mcs-runtime mcs-registry mcs-controller global-discovery-service mcs-admin mcs-e2e
+PROGRAMS := mcs-registry mcs-controller mcs-admin global-discovery-service
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- use -------------------------------------------------------------------------------------------------------------
+
+.PHONY: build
+build: ## Build the four programs, optimised, into bin/
+	cargo build --release --locked $(PROGRAMS:%=-p %)
+	mkdir -p bin
+	cp $(PROGRAMS:%=$(or $(CARGO_TARGET_DIR),target)/release/%) bin/
+
+.PHONY: demo
+demo: controlplane ## Show two clusters sharing a Service; ONCE=1 ends by itself
+	cargo build --workspace --bins --locked
+	$(DEBUG)/demo $(if $(ONCE),--once)
+
+.PHONY: controlplane
+controlplane: ## Build etcd and Kubernetes for tests and demo (once; or set KUBEBUILDER_ASSETS)
+	$(if $(KUBEBUILDER_ASSETS),@echo "using the control planes of KUBEBUILDER_ASSETS",e2e/controlplane/build.sh)
+
+# --- test ------------------------------------------------------------------------------------------------------------
+
+# The programs are built first: tests of whole clusters start them as they are shipped.
+.PHONY: test
+test: controlplane ## Run every test that needs no container engine, and count them
+	cargo build --workspace --bins --locked
+	cargo test --workspace --locked --no-fail-fast | .ci/count-tests
+
+.PHONY: sim
+sim: ## Try SEEDS (10000) random histories of registry and controllers
+	SEEDS=$(SEEDS) cargo test --release --locked -p mcs-core --test simulation -- --nocapture
+
+# --- check -----------------------------------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: fmt-check clippy doc crds-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+
+.PHONY: fmt-check
+fmt-check:
+	cargo fmt --all --check
+
+.PHONY: clippy
+clippy:
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: doc
+doc: ## Build the documentation of the crates
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+# Each crate by itself: with the features of the others unified in, a missing one does not show.
+.PHONY: check-alone
+check-alone:
+	for crate in $(CRATES); do cargo check --quiet --locked -p "$$crate"; done
+
+# One crypto provider in the process (aws-lc-rs); two make rustls panic.
+.PHONY: one-crypto
+one-crypto:
+	@packages=$$(cargo tree --workspace --locked --edges all --prefix none); \
+	if grep -E '^(ring|openssl-sys|native-tls) v' <<<"$$packages"; then \
+		echo "a dependency brings the crypto library above; find it with: cargo tree --workspace -i <crate>" >&2; exit 1; \
+	fi
+
+# Licences, banned crates and sources need no network; advisories do, and run where they can be fetched.
+.PHONY: deny
+deny: ## Check licences and sources of dependencies (needs cargo-deny)
+	@if ! command -v cargo-deny >/dev/null; then \
+		echo "cargo-deny is not installed, licences are not checked: cargo install --locked cargo-deny"; \
+	else \
+		cargo deny --locked --offline check licenses bans sources; \
+	fi
+
+.PHONY: advisories
+advisories: ## Check dependencies for known vulnerabilities (needs cargo-deny and network)
+	cargo deny --locked check advisories
+
+# --- generate --------------------------------------------------------------------------------------------------------
+
+.PHONY: crds
+crds: ## Write the CRDs anew from the types of the controller
+	UPDATE_CRDS=1 cargo test --workspace --locked --lib crds
+
+.PHONY: crds-check
+crds-check:
+	cargo test --workspace --locked --lib crds
