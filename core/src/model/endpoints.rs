@@ -79,12 +79,12 @@ pub struct EndpointSet {
 }
 
 impl EndpointSet {
-    /// Adds an endpoint. An address that the group has already (slices overlap while endpoints move between them)
-    /// keeps the ready one of the two.
+    /// Adds an endpoint. Of two with one address in one group (slices overlap while endpoints move between them) the
+    /// ready one stays; of two that are alike in that, the greater, so that the order of insertion does not matter.
     pub fn insert(&mut self, group: GroupKey, address: IpAddr, endpoint: Endpoint) {
         let members = self.groups.entry(group).or_default();
         match members.get(&address) {
-            Some(known) if known.is_ready() && !endpoint.is_ready() => {}
+            Some(known) if (known.is_ready(), known) >= (endpoint.is_ready(), &endpoint) => {}
             _ => {
                 members.insert(address, endpoint);
             }

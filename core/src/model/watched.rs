@@ -103,6 +103,7 @@ pub struct Change {
 
 /// What a watcher is told, in this order: a `Begin`, states, an `End`; then changes and `Progress`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every frame is a change, and none is kept")]
 pub enum Frame {
     /// A snapshot begins: the watcher forgets what it was told in another epoch.
     Begin {
