@@ -1,5 +1,7 @@
 //! Builders, and generators over few values, so that equal names, numbers and addresses meet often.
 
+#![expect(clippy::unwrap_used, reason = "a test fails where the input it makes is wrong")]
+
 use mcs_core::ids::{ClusterId, ServiceKey};
 use mcs_core::merge::merge;
 use mcs_core::model::{

@@ -105,7 +105,7 @@ fn a_port_list_that_contains_the_other_is_a_conflict_and_another_order_is_none()
         ]);
         header.conflicts.iter().map(|conflict| conflict.field).collect::<Vec<_>>()
     };
-    assert_eq!(fields(&[b.clone()]), [ConflictField::Ports]);
+    assert_eq!(fields(std::slice::from_ref(&b)), [ConflictField::Ports]);
     assert_eq!(fields(&[b.clone(), a.clone()]), []);
 }
 
