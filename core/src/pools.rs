@@ -1,1 +1,300 @@
-//! To be filled by its own change.
+//! Which pools and which router replicas exist: registrations with leases, imported EndpointSlices, and their join.
+//!
+//! Terms are those of the discovery contract. A *pool* is one DynamoGraphDeployment (DGD) in one cluster; its
+//! *PoolRelays* register it and renew the registration. Each part is a machine of its own, fed with events and asked
+//! for its next deadline:
+//!
+//! ```text
+//!  POST /pools ─► registrations ────────────────┐ (registrations: listed as they are)
+//!                                               ├─► join ─► PoolListing     (karmada, mcs)
+//!  EndpointSlices ─► index ─► pools with a Ready relay ┘
+//!                      └────► router replicas
+//!  errors and silence of the watch ─► completeness ─► Exact / Estimated
+//! ```
+//!
+//! [`directory::Directory`] wires them up for one process.
+
+pub mod completeness;
+pub mod directory;
+pub mod index;
+pub mod join;
+pub mod naming;
+pub mod registrations;
+
+use crate::ids::{InvalidId, check_dns_label};
+use crate::slices::SliceId;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which pool: cluster, namespace and DGD, each a DNS-1123 label. Ordered by these three.
+///
+/// One text in one allocation, since a process holds many. The separator is below every character of a label, so
+/// that the order of the texts is the order of the triples.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolKey(Arc<str>);
+
+const SEPARATOR: char = '\0';
+
+impl PoolKey {
+    /// The pool of `dgd_name` in `namespace` of cluster `cluster_id`.
+    ///
+    /// # Errors
+    /// The part that is not a DNS-1123 label, by its name in a registration.
+    pub fn new(cluster_id: &str, namespace: &str, dgd_name: &str) -> Result<Self, InvalidId> {
+        let parts =
+            [("key.cluster_id", cluster_id), ("key.namespace", namespace), ("key.dgd_name", dgd_name)];
+        for (field, text) in parts {
+            check_dns_label(text).map_err(|problem| InvalidId {
+                field,
+                value: text.chars().take(80).collect(),
+                problem,
+            })?;
+        }
+        Ok(Self(format!("{cluster_id}{SEPARATOR}{namespace}{SEPARATOR}{dgd_name}").into()))
+    }
+
+    /// The cluster.
+    pub fn cluster_id(&self) -> &str {
+        self.part(0)
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.part(1)
+    }
+
+    /// The DGD.
+    pub fn dgd_name(&self) -> &str {
+        self.part(2)
+    }
+
+    fn part(&self, index: usize) -> &str {
+        self.0.split(SEPARATOR).nth(index).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for PoolKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.cluster_id(), self.namespace(), self.dgd_name())
+    }
+}
+
+impl fmt::Debug for PoolKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PoolKey({self})")
+    }
+}
+
+/// Where a pool is; its relays say so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Location {
+    /// The region.
+    pub region: Option<Box<str>>,
+    /// The availability zone.
+    pub availability_zone: Option<Box<str>>,
+    /// The datacenter.
+    pub datacenter: Option<Box<str>>,
+}
+
+/// One entry of a pool's capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// How many workers it has.
+    pub workers: u64,
+}
+
+/// What a relay says of its pool. It has passed the checks of the edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRegistration {
+    /// Which pool.
+    pub key: PoolKey,
+    /// Where it is.
+    pub location: Location,
+    /// The model it serves; not blank.
+    pub model: Box<str>,
+    /// What it can do.
+    pub capabilities: Box<[Box<str>]>,
+    /// How much it can do.
+    pub capacity: Box<[Capacity]>,
+    /// URLs of its frontends as WHATWG serialises them; listed only where no EndpointSlices give them.
+    pub frontends: Box<[Box<str>]>,
+}
+
+/// What a registration is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The pool is listed for this long after its last registration.
+    pub duration: Duration,
+    /// A relay registers again this often; above zero and below the lease.
+    pub heartbeat_interval: Duration,
+}
+
+/// What EndpointSlices say of a pool with a Ready relay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolFacts {
+    /// `ip:<address>` of every address of every Ready relay pod, sorted.
+    pub relay_identities: Box<[Box<str>]>,
+    /// The URL of each Ready frontend pod, sorted.
+    pub frontends: Box<[Box<str>]>,
+    /// The cluster's region, where the MCS implementation says it.
+    pub region: Option<Arc<str>>,
+}
+
+/// A pool as it is listed: its registration, and what EndpointSlices say of it where the list is a join.
+#[derive(Clone, Debug)]
+pub struct PoolListing {
+    /// What its relays registered.
+    pub registration: Arc<PoolRegistration>,
+    /// What EndpointSlices say; none where they are not looked at.
+    pub facts: Option<Arc<PoolFacts>>,
+}
+
+impl PoolListing {
+    /// Which pool.
+    pub fn key(&self) -> &PoolKey {
+        &self.registration.key
+    }
+
+    /// The registration's region, else the one of the EndpointSlices.
+    pub fn region(&self) -> Option<&str> {
+        let of_slices = || self.facts.as_ref().and_then(|facts| facts.region.as_deref());
+        self.registration.location.region.as_deref().or_else(of_slices)
+    }
+
+    /// URLs of the frontends.
+    pub fn frontends(&self) -> &[Box<str>] {
+        self.facts.as_ref().map_or(&self.registration.frontends, |facts| &facts.frontends)
+    }
+
+    /// What a router recognises the pool's relays by; none where no EndpointSlices are looked at.
+    pub fn relay_identities(&self) -> &[Box<str>] {
+        self.facts.as_ref().map_or(&[], |facts| &facts.relay_identities)
+    }
+}
+
+/// Two listings are equal when a reader cannot tell them apart.
+impl PartialEq for PoolListing {
+    fn eq(&self, other: &Self) -> bool {
+        let (own, theirs) = (&self.registration, &other.registration);
+        own.key == theirs.key
+            && own.model == theirs.model
+            && own.capabilities == theirs.capabilities
+            && own.capacity == theirs.capacity
+            && self.region() == other.region()
+            && own.location.availability_zone == theirs.location.availability_zone
+            && own.location.datacenter == theirs.location.datacenter
+            && self.frontends() == other.frontends()
+            && self.relay_identities() == other.relay_identities()
+    }
+}
+
+impl Eq for PoolListing {}
+
+/// Which router replica: `<cluster>/<replica>` in lists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId {
+    /// Its cluster.
+    pub cluster: crate::ids::ClusterId,
+    /// Its name within the cluster.
+    pub replica: Arc<str>,
+}
+
+impl fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.cluster, self.replica)
+    }
+}
+
+/// A replica of the Global Router that relays connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterReplica {
+    /// Which replica.
+    pub id: ReplicaId,
+    /// Where it is reached, as WHATWG serialises URLs.
+    pub url: Arc<str>,
+}
+
+/// Whether what a list lacks is known to be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Completeness {
+    /// It is: a reader replaces what it had.
+    Exact,
+    /// It is not: a reader keeps what it had and the list lacks.
+    Estimated,
+}
+
+impl Completeness {
+    /// Exact only if both are.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.max(other)
+    }
+
+    /// Exact if `exact`.
+    pub const fn exact_if(exact: bool) -> Self {
+        if exact { Self::Exact } else { Self::Estimated }
+    }
+}
+
+/// What an operator should read once: each is returned when it becomes true, and the shell logs it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Notice {
+    /// A live pool has no frontend to send requests to.
+    #[error(
+        "pool {key} has a Ready relay but no Ready frontend: Service {service}, port {port:?} ({imported}); it is \
+         listed without frontends",
+        imported = if *port_imported { "imported" } else { "no imported slice has that TCP port" }
+    )]
+    NoFrontend {
+        /// The pool.
+        key: PoolKey,
+        /// The frontend Service.
+        service: String,
+        /// The port's name.
+        port: String,
+        /// Whether a slice with that port is imported.
+        port_imported: bool,
+    },
+    /// A slice of a frontend or router Service lacks the port that is looked for.
+    #[error(
+        "EndpointSlice {slice} of Service {service} has no TCP port {port:?}; its endpoints are not used"
+    )]
+    NoPort {
+        /// The slice.
+        slice: SliceId,
+        /// Its Service.
+        service: String,
+        /// The port's name.
+        port: String,
+    },
+    /// Imported, but not registered for two leases.
+    #[error(
+        "pool {0} has a Ready relay among the imported EndpointSlices but is not registered, so it is not listed: \
+         its lease lapsed or its Ready slice is stale; else its relays register a cluster_id that is not the \
+         cluster's MCS name"
+    )]
+    NotRegistered(PoolKey),
+    /// Registered, but without a Ready relay for two leases.
+    #[error(
+        "pool {0} is registered but no imported EndpointSlice has a Ready relay of it, so it is not listed: its \
+         relay Service is not exported or not ready; else the registered cluster_id is not the cluster's MCS name"
+    )]
+    NotImported(PoolKey),
+    /// The API server lists no EndpointSlice of an imported Service at all.
+    #[error("the API server lists no imported EndpointSlice")]
+    EmptyRelist,
+    /// A Service name that the naming style cannot carry.
+    #[error(
+        "pool {key}: Service name {service} has more than {limit} characters, so its EndpointSlices cannot be \
+         imported; shorten the DGD's name"
+    )]
+    ServiceNameTooLong {
+        /// The pool.
+        key: PoolKey,
+        /// Its relay Service.
+        service: String,
+        /// The most characters of a Service name.
+        limit: usize,
+    },
+}

@@ -1,0 +1,135 @@
+//! The whole of one process: registrations, slices and the watch's errors in, steps of both lists out.
+
+use super::build::*;
+use mcs_core::ids::ClusterId;
+use mcs_core::pools::Completeness::{Estimated, Exact};
+use mcs_core::pools::directory::{Change, Directory, ListsCompleteness, Sizes, Source, WatchNews};
+use mcs_core::pools::index::SliceEvent;
+use mcs_core::pools::naming::Naming;
+use mcs_core::pools::{Completeness, Notice, PoolListing, ReplicaId, RouterReplica};
+use std::sync::Arc;
+
+fn drain(directory: &mut Directory) -> Vec<Change> {
+    std::iter::from_fn(|| directory.next_change()).collect()
+}
+
+fn of_slices(naming: Naming) -> Directory {
+    Directory::new(LEASE, Source::Slices(naming, services()), at(0))
+}
+
+fn watched(event: SliceEvent) -> WatchNews {
+    WatchNews::Event(event)
+}
+
+fn completeness(pools: Completeness, routers: Completeness) -> Change {
+    Change::Completeness(ListsCompleteness { pools, routers })
+}
+
+#[test]
+fn with_registrations_pools_are_those_that_registered_and_replicas_are_given() {
+    let id = ReplicaId { cluster: ClusterId::new("aws-ohio").unwrap(), replica: "global-router-0".into() };
+    let router = RouterReplica { id, url: "http://10.42.0.5:50051/".into() };
+    let mut directory = Directory::new(LEASE, Source::Registrations(vec![router.clone()]), at(0));
+    assert!(directory.has_view());
+    directory.register(registration("east", "chat"), at(1000));
+    let mut seen = drain(&mut directory);
+    for now in [14_999, 15_000, 16_000] {
+        directory.handle_timeout(at(now));
+        seen.extend(drain(&mut directory));
+    }
+    let listing = PoolListing { registration: Arc::new(registration("east", "chat")), facts: None };
+    let frontends: Vec<&str> = listing.frontends().iter().map(AsRef::as_ref).collect();
+    assert_eq!((frontends, listing.relay_identities().len()), (vec!["http://10.0.0.9:8000/"], 0));
+    let expected = [
+        Change::ReplicaUpserted(router),
+        Change::PoolUpserted(listing),
+        completeness(Exact, Exact),
+        Change::PoolRemoved(key("east", "chat")),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(directory.poll_timeout(at(16_000)), None);
+}
+
+#[test]
+fn with_slices_a_view_is_there_after_the_first_complete_list_and_exact_only_while_both_sides_are() {
+    let mut directory = of_slices(Naming::Mcs);
+    directory.register(registration("east", "chat"), at(0));
+    directory.handle_watch(watched(SliceEvent::Init), at(1000));
+    directory.handle_watch(watched(init_apply("r", relay("east", "10.0.0.2"))), at(1000));
+    directory.handle_watch(watched(init_apply("f", frontend("east", "10.0.0.1"))), at(1000));
+    assert_eq!((drain(&mut directory), directory.has_view()), (vec![], false));
+
+    directory.handle_watch(watched(SliceEvent::InitDone), at(1000));
+    directory.register(registration("east", "chat"), at(14_000));
+    directory.handle_timeout(at(15_000));
+    let listing = PoolListing {
+        registration: Arc::new(registration("east", "chat")),
+        facts: Some(Arc::new(facts(&["ip:10.0.0.2"], &["http://10.0.0.1:8000/"]))),
+    };
+    let expected =
+        [Change::PoolUpserted(listing), completeness(Estimated, Exact), completeness(Exact, Exact)];
+    assert_eq!((drain(&mut directory), directory.has_view()), (expected.to_vec(), true));
+    assert_eq!(directory.sizes(), Sizes { registrations: 1, live: 1, slices: 2 });
+}
+
+/// Case O47: relists that begin and fail do not hide an outage; what was listed stays listed.
+#[test]
+fn failing_relists_are_seen_after_a_minute_and_a_finished_one_ends_that() {
+    let mut directory = of_slices(Naming::Mcs);
+    let relay = || relay("east", "10.0.0.2");
+    for event in [SliceEvent::Init, init_apply("r", relay()), SliceEvent::InitDone] {
+        directory.handle_watch(watched(event), at(0));
+    }
+    directory.handle_timeout(at(15_000));
+    directory.register(registration("east", "chat"), at(20_000));
+    drain(&mut directory);
+
+    let mut seen = Vec::new();
+    for second in (20..320).step_by(10) {
+        directory.register(registration("east", "chat"), at(second * 1000));
+        directory.handle_watch(watched(SliceEvent::Init), at(second * 1000));
+        directory.handle_watch(watched(init_apply("other", relay())), at(second * 1000));
+        directory.handle_watch(WatchNews::Failed, at(second * 1000));
+        seen.extend(drain(&mut directory).into_iter().map(|change| (second, change)));
+    }
+    for event in [SliceEvent::Init, init_apply("r", relay()), SliceEvent::InitDone] {
+        directory.handle_watch(watched(event), at(320_000));
+    }
+    seen.extend(drain(&mut directory).into_iter().map(|change| (320, change)));
+    assert_eq!(seen, [(80, completeness(Estimated, Estimated)), (320, completeness(Exact, Exact))]);
+}
+
+#[test]
+fn an_accepted_watch_or_a_bookmark_ends_a_run_of_errors() {
+    let mut directory = of_slices(Naming::Mcs);
+    for event in [SliceEvent::Init, SliceEvent::InitDone] {
+        directory.handle_watch(watched(event), at(0));
+    }
+    directory.handle_watch(WatchNews::Failed, at(16_000));
+    directory.handle_timeout(at(76_000));
+    directory.handle_watch(WatchNews::Alive, at(77_000));
+    let changes = drain(&mut directory);
+    let expected = [
+        Change::Notice(Notice::EmptyRelist),
+        completeness(Estimated, Exact),
+        completeness(Exact, Exact),
+        completeness(Estimated, Estimated),
+        completeness(Exact, Exact),
+    ];
+    assert_eq!(changes, expected);
+}
+
+#[test]
+fn with_karmada_a_pool_whose_service_name_is_too_long_is_told_at_its_registration() {
+    let mut directory = of_slices(Naming::Karmada);
+    let (fits, too_long) = ("a".repeat(44), "a".repeat(45));
+    directory.register(registration("east", &fits), at(0));
+    directory.register(registration("east", &too_long), at(0));
+    directory.register(registration("east", &too_long), at(5000));
+    let notice = Notice::ServiceNameTooLong {
+        key: key("east", &too_long),
+        service: format!("{too_long}-pool-relay"),
+        limit: 55,
+    };
+    assert_eq!(drain(&mut directory), [Change::Notice(notice)]);
+}
