@@ -1,0 +1,164 @@
+//! Wire ↔ domain: the one place where a message becomes something that can be trusted.
+//!
+//! Reading checks what the wire cannot express (names, numbers, lengths, enums) and names the field that is wrong; the
+//! rules of Kubernetes objects are [`mcs_core::validate`]'s. Writing cannot fail. What is written reads back equal.
+//!
+//! Unknown fields are ignored; an enum value of a later release is refused, since its meaning cannot be guessed.
+
+mod acts;
+mod endpoints;
+mod merged;
+mod spec;
+
+pub use acts::{
+    Member, OpReader, ReadOp, op, read_registration, read_result, read_write_head, registration, result,
+};
+pub(crate) use endpoints::{empty_group, endpoint};
+pub use endpoints::{read_endpoints, set as endpoint_set};
+pub use merged::{read_header, read_section, section};
+
+use crate::pb;
+use mcs_core::ids::{InvalidId, ServiceKey};
+use mcs_core::validate::Refusal;
+use mcs_core::version::{Leaf, Sum, Version};
+
+/// A message that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct ConversionError {
+    /// The field, e.g. `spec.ports[2].port`.
+    pub field: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl ConversionError {
+    /// A problem of `field`.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+
+    /// A field that must be there.
+    pub fn missing(field: impl Into<String>) -> Self {
+        Self::new(field, "is missing")
+    }
+
+    /// The same problem, of a field within `outer`.
+    #[must_use]
+    pub fn within(self, outer: &str) -> Self {
+        Self { field: format!("{outer}.{}", self.field), problem: self.problem }
+    }
+}
+
+impl From<InvalidId> for ConversionError {
+    fn from(invalid: InvalidId) -> Self {
+        Self { field: invalid.field.to_owned(), problem: format!("{:?} {}", invalid.value, invalid.problem) }
+    }
+}
+
+impl From<ConversionError> for Refusal {
+    fn from(error: ConversionError) -> Self {
+        Self { field: error.field, problem: error.problem }
+    }
+}
+
+/// The value of a field that must be there.
+pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, ConversionError> {
+    value.ok_or_else(|| ConversionError::missing(field))
+}
+
+/// The 16 bytes of a hash, a sum or an epoch.
+///
+/// # Errors
+/// When there are not 16.
+pub fn read_sixteen(bytes: &[u8], field: &str) -> Result<[u8; 16], ConversionError> {
+    bytes
+        .try_into()
+        .map_err(|_| ConversionError::new(field, format!("has {} bytes, must have 16", bytes.len())))
+}
+
+/// A content hash.
+///
+/// # Errors
+/// When it has not 16 bytes.
+pub fn read_leaf(bytes: &[u8]) -> Result<Leaf, ConversionError> {
+    Ok(Leaf::from_bytes(read_sixteen(bytes, "leaf")?))
+}
+
+/// A sum of content hashes.
+///
+/// # Errors
+/// When it has not 16 bytes.
+pub fn read_sum(bytes: &[u8]) -> Result<Sum, ConversionError> {
+    Ok(Sum::from_bytes(read_sixteen(bytes, "sum")?))
+}
+
+/// A version that must be there.
+///
+/// # Errors
+/// When it is missing.
+pub fn read_version(version: Option<pb::Version>) -> Result<Version, ConversionError> {
+    required(version, "version").map(Into::into)
+}
+
+/// A key that must be there.
+///
+/// # Errors
+/// When it is missing, or its namespace or name is invalid.
+pub fn read_key(key: Option<&pb::ServiceKey>) -> Result<ServiceKey, ConversionError> {
+    let key = required(key, "key")?;
+    Ok(ServiceKey::new(&key.namespace, &key.name)?)
+}
+
+impl From<&ServiceKey> for pb::ServiceKey {
+    fn from(key: &ServiceKey) -> Self {
+        Self { namespace: key.namespace.to_string(), name: key.name.to_string() }
+    }
+}
+
+impl From<Version> for pb::Version {
+    fn from(version: Version) -> Self {
+        Self { term: version.term, seq: version.seq }
+    }
+}
+
+impl From<pb::Version> for Version {
+    fn from(version: pb::Version) -> Self {
+        Self { term: version.term, seq: version.seq }
+    }
+}
+
+/// Implements both directions of an enum. `unspecified` is what the wire's zero stands for, where it stands for
+/// something.
+macro_rules! enumeration {
+    ($core:ty, $pb:ty, $field:literal, unspecified: $unspecified:expr, { $($inner:ident = $outer:ident),+ $(,)? }) => {
+        impl From<$core> for $pb {
+            fn from(value: $core) -> Self {
+                match value {
+                    $(<$core>::$inner => Self::$outer,)+
+                }
+            }
+        }
+
+        impl $crate::convert::WireEnum for $core {
+            fn from_wire(number: i32) -> Result<Self, $crate::convert::ConversionError> {
+                let unspecified: Option<Self> = $unspecified;
+                let value = match <$pb>::try_from(number) {
+                    $(Ok(<$pb>::$outer) => Some(Self::$inner),)+
+                    Ok(<$pb>::Unspecified) => unspecified,
+                    Err(_) => None,
+                };
+                value.ok_or_else(|| {
+                    $crate::convert::ConversionError::new($field, format!("has the unknown value {number}"))
+                })
+            }
+        }
+    };
+}
+use enumeration;
+
+/// A core enum that the wire carries as a number.
+pub(crate) trait WireEnum: Sized {
+    /// Reads the number.
+    fn from_wire(number: i32) -> Result<Self, ConversionError>;
+}

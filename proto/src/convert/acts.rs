@@ -1,0 +1,240 @@
+//! What a member's controller says: who it is, registrations, changes and their results.
+
+use super::merged::read_region;
+use super::{ConversionError, read_key, read_leaf, read_sum, read_version, required};
+use crate::chunks::{SetReader, split};
+use crate::pb;
+use crate::pb::op::Act;
+use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, ServiceKey};
+use mcs_core::model::ExportSpec;
+use mcs_core::registry::{Op, Registration};
+use mcs_core::validate::{Dropped, Refusal};
+use mcs_core::version::{Leaf, Version};
+use std::sync::Arc;
+
+/// A cluster as it names itself in every call.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// Its clusterset.
+    pub clusterset: ClustersetId,
+    /// Its id.
+    pub cluster: ClusterId,
+    /// The UID of its `kube-system` Namespace.
+    pub uid: ClusterUid,
+}
+
+impl Member {
+    /// Reads who calls.
+    ///
+    /// # Errors
+    /// The field that is wrong.
+    pub fn read(clusterset: String, cluster: String, uid: String) -> Result<Self, ConversionError> {
+        Ok(Self {
+            clusterset: ClustersetId::new(clusterset)?,
+            cluster: ClusterId::new(cluster)?,
+            uid: ClusterUid::new(uid)?,
+        })
+    }
+}
+
+/// A registration as a message.
+pub fn registration(member: &Member, registration: &Registration) -> pb::RegisterRequest {
+    pb::RegisterRequest {
+        clusterset: member.clusterset.to_string(),
+        cluster: member.cluster.to_string(),
+        uid: registration.uid.to_string(),
+        region: registration.region.as_ref().map_or_else(String::new, ToString::to_string),
+        instance: registration.instance.clone(),
+        build: registration.build.clone(),
+        version: Some(registration.version.into()),
+        sum: registration.sum.to_bytes().to_vec(),
+    }
+}
+
+/// Reads a registration.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn read_registration(request: pb::RegisterRequest) -> Result<(Member, Registration), ConversionError> {
+    let member = Member::read(request.clusterset, request.cluster, request.uid)?;
+    let registration = Registration {
+        uid: member.uid.clone(),
+        region: read_region(request.region)?,
+        instance: request.instance,
+        build: request.build,
+        version: read_version(request.version)?,
+        sum: read_sum(&request.sum)?,
+    };
+    Ok((member, registration))
+}
+
+/// Reads who writes, and the version of the act, from the first message of a Write.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn read_write_head(request: &mut pb::WriteRequest) -> Result<(Member, Version), ConversionError> {
+    let take = std::mem::take::<String>;
+    let member =
+        Member::read(take(&mut request.clusterset), take(&mut request.cluster), take(&mut request.uid))?;
+    Ok((member, read_version(request.version)?))
+}
+
+/// A change as messages: itself, then the further chunks of its endpoints.
+pub fn op(op: &Op) -> Vec<pb::Op> {
+    let (key, leaf, spec, endpoints) = match op {
+        Op::Delete { key } => return vec![with_key(key, Act::Delete(pb::DeleteExport {}))],
+        Op::Put { key, leaf, spec, endpoints } => (key, leaf, Some(spec), endpoints),
+        Op::PutEndpoints { key, leaf, endpoints } => (key, leaf, None, endpoints),
+    };
+    let leaf = leaf.to_bytes().to_vec();
+    let mut chunks = split(endpoints).into_iter();
+    let endpoints = chunks.next();
+    let first = match spec {
+        Some(spec) => Act::Put(pb::PutExport { leaf, spec: Some(spec.as_ref().into()), endpoints }),
+        None => Act::PutEndpoints(pb::PutEndpoints { leaf, endpoints }),
+    };
+    std::iter::once(first).chain(chunks.map(Act::Chunk)).map(|act| with_key(key, act)).collect()
+}
+
+fn with_key(key: &ServiceKey, act: Act) -> pb::Op {
+    pb::Op { key: Some(key.into()), act: Some(act) }
+}
+
+/// A change as it was read, complete with its endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadOp {
+    /// The key as it was sent, also when it is not a valid one: the result names it.
+    pub key: pb::ServiceKey,
+    /// The change and the endpoints left out of it, or why it is refused.
+    pub read: Result<(Op, Vec<Dropped>), Refusal>,
+}
+
+/// Puts changes together from a stream of messages. A change that cannot be read is refused by itself.
+#[derive(Debug, Default)]
+pub struct OpReader {
+    pending: Option<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    key: pb::ServiceKey,
+    head: Result<Head, Refusal>,
+    endpoints: SetReader,
+}
+
+#[derive(Debug)]
+struct Head {
+    key: ServiceKey,
+    leaf: Leaf,
+    spec: Option<ExportSpec>,
+}
+
+impl OpReader {
+    /// Takes a message; a change when it is told with all its endpoints.
+    ///
+    /// # Errors
+    /// When the message does not fit those before it, which ends the stream.
+    pub fn push(&mut self, op: pb::Op) -> Result<Option<ReadOp>, ConversionError> {
+        let key = op.key.unwrap_or_default();
+        let read_key = || read_key(Some(&key));
+        let (head, endpoints) = match (op.act, self.pending.take()) {
+            (Some(Act::Chunk(chunk)), Some(pending)) if pending.key == key => {
+                return Ok(self.go_on(pending, Some(chunk)));
+            }
+            (Some(Act::Chunk(_)), _) => {
+                return Err(ConversionError::new(
+                    "ops.chunk",
+                    "must follow a put of the same key whose `more` is set",
+                ));
+            }
+            (_, Some(_)) => {
+                return Err(ConversionError::new("ops", "a chunk must follow a put whose `more` is set"));
+            }
+            (None, None) => {
+                let refused = ConversionError::new("act", "is missing or of a later release").into();
+                return Ok(Some(ReadOp { key, read: Err(refused) }));
+            }
+            (Some(Act::Delete(_)), None) => {
+                let read = read_key().map(|key| (Op::Delete { key }, Vec::new())).map_err(Into::into);
+                return Ok(Some(ReadOp { key, read }));
+            }
+            (Some(Act::Put(put)), None) => (read_put(read_key(), &put.leaf, Some(put.spec)), put.endpoints),
+            (Some(Act::PutEndpoints(put)), None) => (read_put(read_key(), &put.leaf, None), put.endpoints),
+        };
+        let pending = Pending { key, head: head.map_err(Into::into), endpoints: SetReader::default() };
+        Ok(self.go_on(pending, endpoints))
+    }
+
+    fn go_on(&mut self, mut pending: Pending, chunk: Option<pb::EndpointSet>) -> Option<ReadOp> {
+        if !pending.endpoints.push(chunk) {
+            self.pending = Some(pending);
+            return None;
+        }
+        let read = pending.head.and_then(|head| {
+            let (endpoints, dropped) = pending.endpoints.finish()?;
+            let (key, leaf, endpoints) = (head.key, head.leaf, Arc::new(endpoints));
+            let op = match head.spec {
+                Some(spec) => Op::Put { key, leaf, spec: Arc::new(spec), endpoints },
+                None => Op::PutEndpoints { key, leaf, endpoints },
+            };
+            Ok((op, dropped))
+        });
+        Some(ReadOp { key: pending.key, read })
+    }
+
+    /// Ends the stream.
+    ///
+    /// # Errors
+    /// When endpoints of the last change are missing.
+    pub fn finish(self) -> Result<(), ConversionError> {
+        match self.pending {
+            None => Ok(()),
+            Some(_) => Err(ConversionError::new("ops", "the stream ended within a set of endpoints")),
+        }
+    }
+}
+
+fn read_put(
+    key: Result<ServiceKey, ConversionError>,
+    leaf: &[u8],
+    spec: Option<Option<pb::ExportSpec>>,
+) -> Result<Head, ConversionError> {
+    let read_spec = |spec| {
+        ExportSpec::try_from(required(spec, "spec")?).map_err(|error: ConversionError| error.within("spec"))
+    };
+    Ok(Head { key: key?, leaf: read_leaf(leaf)?, spec: spec.map(read_spec).transpose()? })
+}
+
+/// What became of a change, as a message.
+pub fn result(key: pb::ServiceKey, result: Result<Vec<Dropped>, Refusal>) -> pb::OpResult {
+    let (refused, dropped) = match result {
+        Ok(dropped) => (None, dropped),
+        Err(refusal) => (Some(pb::Refusal { field: refusal.field, problem: refusal.problem }), Vec::new()),
+    };
+    let left_out = |dropped: Dropped| pb::DroppedEndpoint {
+        address: dropped.address,
+        field: dropped.field,
+        problem: dropped.problem,
+    };
+    pb::OpResult { key: Some(key), refused, dropped: dropped.into_iter().map(left_out).collect() }
+}
+
+/// Reads what became of a change.
+///
+/// # Errors
+/// When its key is wrong.
+pub fn read_result(
+    result: pb::OpResult,
+) -> Result<(ServiceKey, Result<Vec<Dropped>, Refusal>), ConversionError> {
+    let key = read_key(result.key.as_ref())?;
+    let left_out = |dropped: pb::DroppedEndpoint| Dropped {
+        address: dropped.address,
+        field: dropped.field,
+        problem: dropped.problem,
+    };
+    let outcome = match result.refused {
+        Some(refused) => Err(Refusal { field: refused.field, problem: refused.problem }),
+        None => Ok(result.dropped.into_iter().map(left_out).collect()),
+    };
+    Ok((key, outcome))
+}

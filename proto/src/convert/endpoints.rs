@@ -1,0 +1,107 @@
+//! Endpoint sets. An endpoint that cannot be read is left out and named; the rest stands.
+
+use super::spec::{read_list, read_port_number};
+use super::{ConversionError, WireEnum};
+use crate::pb;
+use mcs_core::model::{Endpoint, EndpointPort, EndpointSet, GroupKey, IpFamily, Protocol};
+use mcs_core::validate::Dropped;
+use std::net::IpAddr;
+
+impl From<&EndpointPort> for pb::EndpointPort {
+    fn from(port: &EndpointPort) -> Self {
+        Self {
+            name: port.name.clone(),
+            protocol: pb::Protocol::from(port.protocol).into(),
+            port: port.port.map(Into::into),
+            app_protocol: port.app_protocol.clone(),
+        }
+    }
+}
+
+impl TryFrom<pb::EndpointPort> for EndpointPort {
+    type Error = ConversionError;
+
+    fn try_from(port: pb::EndpointPort) -> Result<Self, Self::Error> {
+        Ok(Self {
+            protocol: Protocol::from_wire(port.protocol)?,
+            port: port.port.map(read_port_number).transpose()?,
+            name: port.name,
+            app_protocol: port.app_protocol,
+        })
+    }
+}
+
+/// One endpoint as a message.
+pub(crate) fn endpoint(address: IpAddr, endpoint: &Endpoint) -> pb::Endpoint {
+    pb::Endpoint {
+        address: address.to_string(),
+        ready: endpoint.ready,
+        serving: endpoint.serving,
+        terminating: endpoint.terminating,
+        hostname: endpoint.hostname.clone(),
+        zone: endpoint.zone.clone(),
+        node_name: endpoint.node_name.clone(),
+    }
+}
+
+/// A group of endpoints as a message, with no endpoint in it yet.
+pub(crate) fn empty_group(group: &GroupKey) -> pb::EndpointGroup {
+    pb::EndpointGroup {
+        family: pb::IpFamily::from(group.family).into(),
+        ports: group.ports.iter().map(Into::into).collect(),
+        endpoints: Vec::new(),
+    }
+}
+
+/// A whole set as one message, however large; [`crate::chunks::split`] makes several.
+pub fn set(endpoints: &EndpointSet) -> pb::EndpointSet {
+    let groups = endpoints.groups().iter().map(|(group, members)| pb::EndpointGroup {
+        endpoints: members.iter().map(|(address, member)| endpoint(*address, member)).collect(),
+        ..empty_group(group)
+    });
+    pb::EndpointSet { groups: groups.collect(), more: false }
+}
+
+/// Adds a message's endpoints to `endpoints`, and those that cannot be read to `dropped`.
+///
+/// # Errors
+/// The field of a group that is wrong; what was read before it is in `endpoints`.
+pub fn read_endpoints(
+    message: pb::EndpointSet,
+    endpoints: &mut EndpointSet,
+    dropped: &mut Vec<Dropped>,
+) -> Result<(), ConversionError> {
+    for (index, group) in message.groups.into_iter().enumerate() {
+        let invalid = |error: ConversionError| error.within(&format!("endpoints.groups[{index}]"));
+        let family = IpFamily::from_wire(group.family).map_err(invalid)?;
+        let ports: Vec<EndpointPort> = read_list(group.ports, "ports").map_err(invalid)?;
+        let key = GroupKey::new(family, ports);
+        for message in group.endpoints {
+            match message.address.parse::<IpAddr>() {
+                Ok(address) if IpFamily::of(address) == family => {
+                    let endpoint = Endpoint {
+                        ready: message.ready,
+                        serving: message.serving,
+                        terminating: message.terminating,
+                        hostname: message.hostname,
+                        zone: message.zone,
+                        node_name: message.node_name,
+                    };
+                    endpoints.insert(key.clone(), address, endpoint);
+                }
+                Ok(_) => dropped
+                    .push(unreadable(&message.address, &format!("must be an {} address", family.as_str()))),
+                Err(_) => dropped.push(unreadable(&message.address, "must be an IP address")),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(address: &str, problem: &str) -> Dropped {
+    Dropped {
+        address: address.chars().take(80).collect(),
+        field: "address".to_owned(),
+        problem: problem.to_owned(),
+    }
+}

@@ -1,0 +1,126 @@
+//! What a registry makes of its members: states, sections, merged Services.
+
+use super::spec::read_list;
+use super::{ConversionError, WireEnum, enumeration, read_sum, read_version, required};
+use crate::pb;
+use mcs_core::ids::{ClusterId, ClusterUid, Region};
+use mcs_core::model::{Conflict, ConflictField, GoodPort, Header, MemberState, Participant, Section};
+
+enumeration!(
+    MemberState, pb::LeaseState, "state", unspecified: None,
+    { Syncing = Syncing, Active = Active, Held = Held, Expired = Expired }
+);
+enumeration!(
+    ConflictField, pb::ConflictField, "field", unspecified: None,
+    {
+        Ports = Ports,
+        Type = Type,
+        SessionAffinity = SessionAffinity,
+        SessionAffinityConfig = SessionAffinityConfig,
+        InternalTrafficPolicy = InternalTrafficPolicy,
+        TrafficDistribution = TrafficDistribution,
+        Labels = Labels,
+        Annotations = Annotations,
+        IpFamily = IpFamily,
+    }
+);
+
+impl From<&Conflict> for pb::Conflict {
+    fn from(conflict: &Conflict) -> Self {
+        Self {
+            field: pb::ConflictField::from(conflict.field).into(),
+            winner: conflict.winner.to_string(),
+            differing: conflict.differing,
+            clusters: conflict.clusters,
+        }
+    }
+}
+
+impl TryFrom<pb::Conflict> for Conflict {
+    type Error = ConversionError;
+
+    fn try_from(conflict: pb::Conflict) -> Result<Self, Self::Error> {
+        Ok(Self {
+            field: ConflictField::from_wire(conflict.field)?,
+            winner: ClusterId::new(conflict.winner)?,
+            differing: conflict.differing,
+            clusters: conflict.clusters,
+        })
+    }
+}
+
+impl From<&Participant> for pb::Participant {
+    fn from(participant: &Participant) -> Self {
+        let good_port = |port: &GoodPort| pb::GoodPort {
+            import_name: port.import_name.clone(),
+            export_name: port.export_name.clone(),
+        };
+        Self {
+            cluster: participant.cluster.to_string(),
+            version: Some(participant.version.into()),
+            good_ports: participant.good_ports.iter().map(good_port).collect(),
+        }
+    }
+}
+
+impl TryFrom<pb::Participant> for Participant {
+    type Error = ConversionError;
+
+    fn try_from(participant: pb::Participant) -> Result<Self, Self::Error> {
+        let good_port =
+            |port: pb::GoodPort| GoodPort { import_name: port.import_name, export_name: port.export_name };
+        Ok(Self {
+            cluster: ClusterId::new(participant.cluster)?,
+            version: read_version(participant.version)?,
+            good_ports: participant.good_ports.into_iter().map(good_port).collect(),
+        })
+    }
+}
+
+/// Reads a merged Service, but for its key.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn read_header(header: pb::Header) -> Result<Header, ConversionError> {
+    let definition = required(header.definition, "definition")?;
+    Ok(Header {
+        definition: definition.try_into().map_err(|error: ConversionError| error.within("definition"))?,
+        participants: read_list(header.participants, "participants")?,
+        conflicts: read_list(header.conflicts, "conflicts")?,
+    })
+}
+
+/// A member as watchers are told of it.
+pub fn section(cluster: &ClusterId, section: &Section) -> pb::Section {
+    pb::Section {
+        cluster: cluster.to_string(),
+        uid: section.uid.to_string(),
+        region: section.region.as_ref().map_or_else(String::new, ToString::to_string),
+        state: pb::LeaseState::from(section.state).into(),
+        whole: section.whole,
+        version: Some(section.version.into()),
+        sum: section.sum.to_bytes().to_vec(),
+    }
+}
+
+/// Reads a member as watchers are told of it.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn read_section(section: pb::Section) -> Result<(ClusterId, Section), ConversionError> {
+    let cluster = ClusterId::new(section.cluster)?;
+    let section = Section {
+        uid: ClusterUid::new(section.uid)?,
+        region: read_region(section.region)?,
+        state: MemberState::from_wire(section.state)?,
+        whole: section.whole,
+        version: read_version(section.version)?,
+        sum: read_sum(&section.sum)?,
+    };
+    Ok((cluster, section))
+}
+
+/// A region, which the wire leaves empty when there is none.
+pub(super) fn read_region(region: String) -> Result<Option<Region>, ConversionError> {
+    if region.is_empty() { Ok(None) } else { Ok(Some(Region::new(region)?)) }
+}

@@ -1,0 +1,70 @@
+//! Steps of a watch that are encoded once, however many watchers they are sent to.
+//!
+//! The generated server would encode each message for each stream. It is made with [`EncodedStep`] in the place of
+//! [`pb::WatchResponse`]; on the wire the two are the same.
+
+use crate::pb;
+use bytes::{Buf, BufMut, Bytes};
+use prost::encoding::{DecodeContext, WireType, skip_field};
+use prost::{DecodeError, Message};
+
+/// A [`pb::WatchResponse`] as its bytes; cloning it copies nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedStep(Bytes);
+
+impl EncodedStep {
+    /// How many bytes the step has.
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&pb::WatchResponse> for EncodedStep {
+    fn from(step: &pb::WatchResponse) -> Self {
+        Self(step.encode_to_vec().into())
+    }
+}
+
+impl Message for EncodedStep {
+    fn encode_raw(&self, buf: &mut impl BufMut) {
+        buf.put_slice(&self.0);
+    }
+
+    /// A server never reads steps; what would be read is skipped.
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buf: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        skip_field(wire_type, tag, buf, context)
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn clear(&mut self) {
+        self.0 = Bytes::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_encoded_step_has_the_bytes_of_the_message() {
+        let step = pb::WatchResponse {
+            revision: 7,
+            step: Some(pb::watch_response::Step::Progress(pb::WatchProgress { complete: true })),
+        };
+        assert_eq!(EncodedStep::from(&step).encode_to_vec(), step.encode_to_vec());
+    }
+}

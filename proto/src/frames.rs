@@ -1,0 +1,166 @@
+//! Steps of a watch ↔ [`Frame`].
+//!
+//! A frame is one message, but for a part whose endpoints are chunked: its further messages follow it at once, so a
+//! reader that takes messages in order gets whole frames only.
+
+use crate::chunks::{SetReader, split};
+use crate::convert::{
+    ConversionError, read_header, read_key, read_leaf, read_section, read_sixteen, read_version, required,
+    section,
+};
+use crate::pb;
+use crate::pb::watch_response::Step;
+use mcs_core::ids::{ClusterId, ClusterUid, Epoch, ServiceKey};
+use mcs_core::model::{Change, Frame, Header, Object, ObjectKey, Part};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A frame as messages. `lease` is told with a `Begin`.
+pub fn steps(frame: &Frame, lease: Duration) -> Vec<pb::WatchResponse> {
+    let one = |revision, step| vec![pb::WatchResponse { revision, step: Some(step) }];
+    match frame {
+        Frame::Begin { epoch, absent_grace } => one(
+            0,
+            Step::Begin(pb::WatchBegin {
+                epoch: epoch.0.to_be_bytes().to_vec(),
+                absent_grace: Some((*absent_grace).into()),
+                lease_duration: Some(lease.into()),
+            }),
+        ),
+        Frame::Change(change) => change_steps(change),
+        Frame::End { revision, complete } => one(*revision, Step::End(pb::WatchEnd { complete: *complete })),
+        Frame::Progress { revision, complete } => {
+            one(*revision, Step::Progress(pb::WatchProgress { complete: *complete }))
+        }
+    }
+}
+
+/// A change as messages.
+pub fn change_steps(change: &Change) -> Vec<pb::WatchResponse> {
+    let steps = match (&change.key, &change.object) {
+        (ObjectKey::Section(cluster), Some(Object::Section(told))) => {
+            vec![Step::Section(section(cluster, told))]
+        }
+        (ObjectKey::Header(key), Some(Object::Header(told))) => vec![Step::Header(header(key, told))],
+        (ObjectKey::Part(key, cluster), Some(Object::Part(told))) => part_steps(key, cluster, told),
+        (ObjectKey::Section(cluster), _) => {
+            vec![Step::SectionGone(pb::SectionGone { cluster: cluster.to_string() })]
+        }
+        (ObjectKey::Header(key), _) => vec![Step::HeaderGone(pb::HeaderGone { key: Some(key.into()) })],
+        (ObjectKey::Part(key, cluster), _) => {
+            vec![Step::PartGone(pb::PartGone { key: Some(key.into()), cluster: cluster.to_string() })]
+        }
+    };
+    steps.into_iter().map(|step| pb::WatchResponse { revision: change.revision, step: Some(step) }).collect()
+}
+
+fn header(key: &ServiceKey, header: &Header) -> pb::Header {
+    pb::Header {
+        key: Some(key.into()),
+        definition: Some((&header.definition).into()),
+        participants: header.participants.iter().map(Into::into).collect(),
+        conflicts: header.conflicts.iter().map(Into::into).collect(),
+    }
+}
+
+fn part_steps(key: &ServiceKey, cluster: &ClusterId, part: &Part) -> Vec<Step> {
+    let mut chunks = split(&part.endpoints).into_iter();
+    let first = Step::Part(pb::Part {
+        key: Some(key.into()),
+        cluster: cluster.to_string(),
+        uid: part.uid.to_string(),
+        version: Some(part.version.into()),
+        leaf: part.leaf.to_bytes().to_vec(),
+        endpoints: chunks.next(),
+    });
+    std::iter::once(first).chain(chunks.map(Step::Chunk)).collect()
+}
+
+/// Puts frames together from the messages of one stream.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    pending: Option<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    revision: u64,
+    key: ObjectKey,
+    part: Part,
+    endpoints: SetReader,
+}
+
+impl FrameReader {
+    /// Takes a message; a frame when it is told whole. A step of a later release tells nothing.
+    ///
+    /// # Errors
+    /// What cannot be read. The watch is to be begun again; nothing is to be concluded from what is missing.
+    pub fn push(&mut self, message: pb::WatchResponse) -> Result<Option<Frame>, ConversionError> {
+        let revision = message.revision;
+        let Some(step) = message.step else { return Ok(None) };
+        if let Some(pending) = self.pending.take() {
+            return match step {
+                Step::Chunk(chunk) if pending.revision == revision => self.go_on(pending, Some(chunk)),
+                _ => Err(ConversionError::new("chunk", "must follow a part whose `more` is set")),
+            };
+        }
+        let change = |key, object| Ok(Some(Frame::Change(Change { revision, key, object })));
+        match step {
+            Step::Begin(begin) => Ok(Some(Frame::Begin {
+                epoch: Epoch(u128::from_be_bytes(read_sixteen(&begin.epoch, "epoch")?)),
+                absent_grace: required(begin.absent_grace, "absent_grace")?.into(),
+            })),
+            Step::Section(told) => {
+                let (cluster, told) = read_section(told).map_err(|error| error.within("section"))?;
+                change(ObjectKey::Section(cluster), Some(Object::Section(told)))
+            }
+            Step::SectionGone(gone) => change(ObjectKey::Section(ClusterId::new(gone.cluster)?), None),
+            Step::Header(told) => {
+                let key = read_key(told.key.as_ref())?;
+                let told = read_header(told).map_err(|error| error.within(&key.to_string()))?;
+                change(ObjectKey::Header(key), Some(Object::Header(told)))
+            }
+            Step::HeaderGone(gone) => change(ObjectKey::Header(read_key(gone.key.as_ref())?), None),
+            Step::Part(told) => self.begin_part(revision, told),
+            Step::PartGone(gone) => {
+                change(ObjectKey::Part(read_key(gone.key.as_ref())?, ClusterId::new(gone.cluster)?), None)
+            }
+            Step::Chunk(_) => Err(ConversionError::new("chunk", "follows no part")),
+            Step::End(end) => Ok(Some(Frame::End { revision, complete: end.complete })),
+            Step::Progress(progress) => Ok(Some(Frame::Progress { revision, complete: progress.complete })),
+        }
+    }
+
+    fn begin_part(&mut self, revision: u64, told: pb::Part) -> Result<Option<Frame>, ConversionError> {
+        let key = read_key(told.key.as_ref())?;
+        let part = Part {
+            uid: ClusterUid::new(told.uid)?,
+            version: read_version(told.version)?,
+            leaf: read_leaf(&told.leaf)?,
+            endpoints: Arc::default(),
+        };
+        let key = ObjectKey::Part(key, ClusterId::new(told.cluster)?);
+        self.go_on(Pending { revision, key, part, endpoints: SetReader::default() }, told.endpoints)
+    }
+
+    fn go_on(
+        &mut self,
+        mut pending: Pending,
+        chunk: Option<pb::EndpointSet>,
+    ) -> Result<Option<Frame>, ConversionError> {
+        if !pending.endpoints.push(chunk) {
+            self.pending = Some(pending);
+            return Ok(None);
+        }
+        let unreadable =
+            |refusal: mcs_core::validate::Refusal| ConversionError::new(refusal.field, refusal.problem);
+        let (endpoints, dropped) = pending.endpoints.finish().map_err(unreadable)?;
+        if let Some(first) = dropped.first() {
+            return Err(ConversionError::new(format!("endpoints[{}]", first.address), first.problem.clone()));
+        }
+        let part = Part { endpoints: Arc::new(endpoints), ..pending.part };
+        let change =
+            Change { revision: pending.revision, key: pending.key, object: Some(Object::Part(part)) };
+        Ok(Some(Frame::Change(change)))
+    }
+}

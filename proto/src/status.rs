@@ -1,0 +1,189 @@
+//! Refusals ↔ gRPC codes: one table, both ways.
+//!
+//! | refusal | code | reason and metadata |
+//! |---|---|---|
+//! | a field is wrong | INVALID_ARGUMENT | `INVALID_FIELD`: `field`, `problem` |
+//! | an old term | FAILED_PRECONDITION | `OLD_TERM`: `floor`, the highest term seen |
+//! | two clusters with one id | ALREADY_EXISTS | `CLAIMED`: `cluster`, `holder`, `caller` |
+//! | a cluster that is not known | NOT_FOUND | `UNKNOWN_CLUSTER`: `cluster` |
+//! | an active cluster is to be removed | FAILED_PRECONDITION | `LEASE_ACTIVE`: `cluster` |
+//! | too many clusters or exports | RESOURCE_EXHAUSTED | `LIMIT`: `limit`, `most` |
+//! | a sync that was overtaken | ABORTED | `NO_SYNC`: `cluster` |
+//! | the registry ends, or its store is away | UNAVAILABLE | `UNAVAILABLE` |
+//!
+//! Reasons travel as `google.rpc.ErrorInfo`; people read the message, programs the code and the reason.
+
+use crate::convert::ConversionError;
+use mcs_core::registry::Refused;
+use std::collections::HashMap;
+use std::time::Duration;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// The domain of all reasons.
+pub const DOMAIN: &str = "mcs-registry.dynamo.nvidia.com";
+
+const INVALID_FIELD: &str = "INVALID_FIELD";
+const OLD_TERM: &str = "OLD_TERM";
+const CLAIMED: &str = "CLAIMED";
+const UNKNOWN_CLUSTER: &str = "UNKNOWN_CLUSTER";
+const LEASE_ACTIVE: &str = "LEASE_ACTIVE";
+const LIMIT: &str = "LIMIT";
+const NO_SYNC: &str = "NO_SYNC";
+const UNAVAILABLE: &str = "UNAVAILABLE";
+
+fn with_reason<const N: usize>(
+    code: Code,
+    message: String,
+    reason: &str,
+    metadata: [(&str, String); N],
+) -> Status {
+    let metadata: HashMap<_, _> =
+        metadata.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Status::with_error_details(code, message, ErrorDetails::with_error_info(reason, DOMAIN, metadata))
+}
+
+/// A request with a field that is wrong.
+pub fn invalid(error: &ConversionError) -> Status {
+    let metadata = [("field", error.field.clone()), ("problem", error.problem.clone())];
+    with_reason(Code::InvalidArgument, error.to_string(), INVALID_FIELD, metadata)
+}
+
+/// An act that the registry refuses as a whole.
+pub fn refused(refused: &Refused) -> Status {
+    let message = refused.to_string();
+    match refused {
+        Refused::OldTerm { floor, .. } => {
+            with_reason(Code::FailedPrecondition, message, OLD_TERM, [("floor", floor.to_string())])
+        }
+        Refused::Claimed { cluster, holder, caller } => {
+            let metadata = [
+                ("cluster", cluster.to_string()),
+                ("holder", holder.to_string()),
+                ("caller", caller.to_string()),
+            ];
+            with_reason(Code::AlreadyExists, message, CLAIMED, metadata)
+        }
+        Refused::Unknown { cluster } => {
+            with_reason(Code::NotFound, message, UNKNOWN_CLUSTER, [("cluster", cluster.to_string())])
+        }
+        Refused::Active { cluster } => {
+            with_reason(Code::FailedPrecondition, message, LEASE_ACTIVE, [("cluster", cluster.to_string())])
+        }
+        Refused::TooManyClusters { limit } => {
+            let metadata = [("limit", "max-clusters".to_owned()), ("most", limit.to_string())];
+            with_reason(Code::ResourceExhausted, message, LIMIT, metadata)
+        }
+        Refused::NoSync { cluster, .. } => {
+            with_reason(Code::Aborted, message, NO_SYNC, [("cluster", cluster.to_string())])
+        }
+    }
+}
+
+/// The registry cannot answer now; another one may.
+pub fn unavailable(message: impl Into<String>) -> Status {
+    with_reason(Code::Unavailable, message.into(), UNAVAILABLE, [])
+}
+
+/// Why a call to a registry gave no answer that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallFailed {
+    /// A field of the request is wrong.
+    #[error("the registry refuses {field}: {problem}")]
+    Invalid {
+        /// The field.
+        field: String,
+        /// The rule it breaks.
+        problem: String,
+    },
+    /// A leader with a higher term has written.
+    #[error("the registry has seen term {floor}: another leader of this cluster has written")]
+    OldTerm {
+        /// The highest term seen.
+        floor: u64,
+    },
+    /// Another cluster has this id.
+    #[error("{message}")]
+    Claimed {
+        /// The registry's words, with both UIDs.
+        message: String,
+    },
+    /// The registry does not know the cluster.
+    #[error("the registry does not know this cluster")]
+    UnknownCluster,
+    /// The cluster's lease is active, so that it is not removed.
+    #[error("{message}")]
+    LeaseActive {
+        /// The registry's words.
+        message: String,
+    },
+    /// A limit of the registry.
+    #[error("{message}")]
+    Limit {
+        /// The registry's words, with the limit's name.
+        message: String,
+    },
+    /// The caller may not do this.
+    #[error("the registry denies it: {message}")]
+    Denied {
+        /// The registry's words.
+        message: String,
+    },
+    /// No registry, or none that can do its work now.
+    #[error("the registry did not answer as it should ({code:?}): {message}")]
+    Unavailable {
+        /// The gRPC code.
+        code: Code,
+        /// What happened.
+        message: String,
+    },
+    /// No answer in time.
+    #[error("the registry did not answer within {limit:?}")]
+    TimedOut {
+        /// The limit of the call.
+        limit: Duration,
+    },
+    /// An answer that cannot be read.
+    #[error("the registry's answer cannot be read: {0}")]
+    Unreadable(#[from] ConversionError),
+}
+
+impl From<Status> for CallFailed {
+    fn from(status: Status) -> Self {
+        let message = status.message().to_owned();
+        let (reason, metadata) =
+            status.get_details_error_info().map(|info| (info.reason, info.metadata)).unwrap_or_default();
+        let value = |name: &str| metadata.get(name).cloned().unwrap_or_default();
+        match (status.code(), reason.as_str()) {
+            (Code::InvalidArgument, INVALID_FIELD) => {
+                Self::Invalid { field: value("field"), problem: value("problem") }
+            }
+            (Code::InvalidArgument | Code::OutOfRange, _) => {
+                Self::Invalid { field: "the request".to_owned(), problem: message }
+            }
+            (Code::FailedPrecondition, OLD_TERM) => match value("floor").parse() {
+                Ok(floor) => Self::OldTerm { floor },
+                Err(_) => Self::Unavailable { code: status.code(), message },
+            },
+            (Code::FailedPrecondition, LEASE_ACTIVE) => Self::LeaseActive { message },
+            (Code::AlreadyExists, _) => Self::Claimed { message },
+            (Code::NotFound, UNKNOWN_CLUSTER) => Self::UnknownCluster,
+            (Code::ResourceExhausted, LIMIT) => Self::Limit { message },
+            (Code::Unauthenticated | Code::PermissionDenied, _) => Self::Denied { message },
+            (code, _) => Self::Unavailable { code, message: with_sources(&status, message) },
+        }
+    }
+}
+
+/// A transport's status says little by itself ("transport error"); its sources say what happened.
+fn with_sources(status: &Status, mut message: String) -> String {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        source = error.source();
+    }
+    message
+}
