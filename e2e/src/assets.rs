@@ -63,7 +63,9 @@ pub enum FindAssets {
         folder: PathBuf,
     },
     /// Our own build was not made.
-    #[error("no {program} in {folder}: run `make controlplane`, or let {ASSETS_VARIABLE} name a folder that has it")]
+    #[error(
+        "no {program} in {folder}: run `make controlplane`, or let {ASSETS_VARIABLE} name a folder that has it"
+    )]
     NotBuilt {
         /// What is missing.
         program: Program,

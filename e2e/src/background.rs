@@ -8,8 +8,9 @@ use std::{io, sync::LazyLock};
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-static RUNTIME: LazyLock<io::Result<Runtime>> =
-    LazyLock::new(|| Builder::new_multi_thread().worker_threads(2).thread_name("clusters").enable_all().build());
+static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
+    Builder::new_multi_thread().worker_threads(2).thread_name("clusters").enable_all().build()
+});
 
 /// The handle to spawn on.
 pub(crate) fn handle() -> Result<Handle> {

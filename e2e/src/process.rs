@@ -6,6 +6,7 @@
 
 use std::{
     fs::{self, File},
+    future::ready,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     time::Duration,
@@ -40,7 +41,12 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a program; its output is appended to a log file in `folder`.
-    pub(crate) fn spawn(assets: &Assets, program: Program, arguments: &[String], folder: &Path) -> Result<Self> {
+    pub(crate) fn spawn(
+        assets: &Assets,
+        program: Program,
+        arguments: &[String],
+        folder: &Path,
+    ) -> Result<Self> {
         let log = folder.join(format!("{program}.log"));
         let output = File::options().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("opening {}", log.display()))?;
@@ -91,10 +97,12 @@ impl Process {
         drop(self.stdin.take());
         let program = self.program;
         let child = &mut self.child;
-        wait_at_most(STOP_LIMIT, &format!("the end of {program}"), async || match child.try_wait() {
-            Ok(Some(status)) => Ok(status),
-            Ok(None) => Err("still running".to_owned()),
-            Err(error) => Err(error.to_string()),
+        wait_at_most(STOP_LIMIT, &format!("the end of {program}"), || {
+            ready(match child.try_wait() {
+                Ok(Some(status)) => Ok(status),
+                Ok(None) => Err("still running".to_owned()),
+                Err(error) => Err(error.to_string()),
+            })
         })
         .await?;
         Ok(())

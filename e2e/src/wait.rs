@@ -3,7 +3,7 @@
 //! Tests never sleep for a guess of a time: they ask until a condition holds. The limit is generous because it
 //! only matters when something is broken; then the error says what was waited for and what was last seen.
 
-use std::{fmt, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use anyhow::{Result, bail};
 use tokio::time::{sleep, timeout};
@@ -58,7 +58,10 @@ impl<T, E: fmt::Display> Answer for Result<T, E> {
 ///
 /// # Errors
 /// It did not hold in time. The message has `what` and the last state seen.
-pub async fn wait_for<A: Answer>(what: &str, condition: impl AsyncFnMut() -> A) -> Result<A::Value> {
+pub async fn wait_for<F>(what: &str, condition: impl FnMut() -> F) -> Result<<F::Output as Answer>::Value>
+where
+    F: Future<Output: Answer>,
+{
     wait_at_most(LIMIT, what, condition).await
 }
 
@@ -66,11 +69,14 @@ pub async fn wait_for<A: Answer>(what: &str, condition: impl AsyncFnMut() -> A) 
 ///
 /// # Errors
 /// It did not hold in time. The message has `what` and the last state seen.
-pub async fn wait_at_most<A: Answer>(
+pub async fn wait_at_most<F>(
     limit: Duration,
     what: &str,
-    mut condition: impl AsyncFnMut() -> A,
-) -> Result<A::Value> {
+    mut condition: impl FnMut() -> F,
+) -> Result<<F::Output as Answer>::Value>
+where
+    F: Future<Output: Answer>,
+{
     let mut last = "no answer of the first question".to_owned();
     let asking = async {
         let mut pause = FIRST_PAUSE;
@@ -96,9 +102,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_condition_is_asked_until_it_holds() {
         let mut asked = 0;
-        let value = wait_for("three questions", async || {
+        let value = wait_for("three questions", || {
             asked += 1;
-            (asked == 3).then_some(asked)
+            std::future::ready((asked == 3).then_some(asked))
         });
         assert_eq!(value.await.expect("it holds"), 3);
     }

@@ -1,0 +1,3 @@
+//! Tests that need real API servers. They share one pair of clusters, see `mcs_e2e::shared`.
+
+mod controlplane;
