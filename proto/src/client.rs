@@ -11,6 +11,7 @@ use crate::chunks::pack;
 use crate::convert;
 use crate::convert::{ConversionError, Member, WireEnum, read_key, read_sixteen, required};
 use crate::frames::FrameReader;
+use crate::lists::{join_export, join_import};
 use crate::pb;
 use crate::pb::imports_client::ImportsClient;
 use crate::pb::members_client::MembersClient;
@@ -490,40 +491,5 @@ impl WatchStream {
                 return Ok(frame);
             }
         }
-    }
-}
-
-/// Adds a listed export; endpoints that did not fit one message follow in further entries of the same export.
-fn join_export(exports: &mut Vec<pb::Export>, next: pb::Export) {
-    match exports.last_mut() {
-        Some(last) if last.key == next.key && last.cluster == next.cluster => {
-            join_endpoints(&mut last.endpoints, next.endpoints);
-        }
-        _ => exports.push(next),
-    }
-}
-
-/// Adds a listed import; parts that did not fit one message follow in further entries of the same import.
-fn join_import(imports: &mut Vec<pb::Import>, next: pb::Import) {
-    match imports.last_mut() {
-        Some(last) if last.key == next.key => {
-            for part in next.parts {
-                match last.parts.last_mut() {
-                    Some(known) if known.cluster == part.cluster => {
-                        join_endpoints(&mut known.endpoints, part.endpoints)
-                    }
-                    _ => last.parts.push(part),
-                }
-            }
-        }
-        _ => imports.push(next),
-    }
-}
-
-fn join_endpoints(known: &mut Option<pb::EndpointSet>, more: Option<pb::EndpointSet>) {
-    if let Some(more) = more {
-        let known = known.get_or_insert_default();
-        known.groups.extend(more.groups);
-        known.more = more.more;
     }
 }

@@ -6,6 +6,7 @@
 //! | [`convert`] | wire ↔ [`mcs_core`]; the one place where a message becomes something that can be trusted |
 //! | [`chunks`] | endpoint sets above what one message may carry |
 //! | [`frames`] | steps of a watch ↔ [`mcs_core::model::Frame`] |
+//! | [`lists`] | entries of a list that were told in several pieces |
 //! | [`status`] | refusals ↔ gRPC codes with reasons |
 //! | [`url`] | the URL of a registry |
 //! | [`client`] | calls to a registry in core's types, with deadlines (feature `client`) |
@@ -21,6 +22,7 @@ pub mod convert;
 #[cfg(feature = "server")]
 pub mod encoded;
 pub mod frames;
+pub mod lists;
 pub mod status;
 pub mod url;
 pub mod well_known;

@@ -1,0 +1,7 @@
+//! What the wire promises: what is written reads back equal, whatever its size, and JSON has the form that is agreed.
+
+mod chunks;
+mod json;
+mod model;
+mod round_trip;
+mod status;
