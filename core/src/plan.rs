@@ -15,14 +15,20 @@
 //! - the order is: ServiceImport without ips, derived Service, ips, slices, status.
 
 use crate::ids::{ClusterId, ClustersetId, ServiceKey};
-use crate::model::IpFamily;
-use crate::view::Decision;
+use crate::model::{ImportDefinition, IpFamily};
+use crate::names;
+use crate::view::{Decision, Source};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 mod objects;
+mod slices;
+mod want;
 
 pub use objects::{
-    DerivedService, Entries, Existing, Identity, ImportObject, ImportReady, ImportSpec, ImportStatus, ImportedSlice,
-    Meta, Ownership, ServiceSpec, SliceEndpoint, SliceKeeper, WantedImport, WantedService, WantedSlice,
+    DerivedService, Entries, Existing, Identity, ImportObject, ImportReady, ImportSpec, ImportStatus,
+    ImportedSlice, Meta, Ownership, ServiceSpec, SliceEndpoint, SliceKeeper, WantedImport, WantedService,
+    WantedSlice,
 };
 
 /// What a plan depends on besides the import.
@@ -144,6 +150,161 @@ impl Step {
 }
 
 /// The next steps towards what `decision` wants of `key`.
-pub fn plan(_key: &ServiceKey, _decision: &Decision, _existing: &Existing, _config: &PlanConfig) -> Vec<Step> {
-    Vec::new()
+pub fn plan(key: &ServiceKey, decision: &Decision, existing: &Existing, config: &PlanConfig) -> Vec<Step> {
+    match decision {
+        Decision::Remove => remove(existing),
+        Decision::Keep => apply(key, None, None, existing, config),
+        Decision::Apply(wanted) => {
+            apply(key, wanted.definition.as_ref(), Some(&wanted.sources), existing, config)
+        }
+    }
+}
+
+/// Takes away what is ours. The ServiceImport goes last: it tells a restarted controller what there is to remove.
+fn remove(existing: &Existing) -> Vec<Step> {
+    let goes = |meta: &Meta| meta.ownership == Ownership::Ours && !meta.deleting;
+    let slices = existing.slices.iter().map(|slice| &slice.meta).filter(|meta| goes(meta));
+    let mut steps: Vec<Step> = slices.map(|meta| Step::DeleteSlice(meta.identity.clone())).collect();
+    if let Some(service) = existing.service.as_ref().filter(|service| goes(&service.meta)) {
+        steps.push(Step::DeleteService(service.meta.identity.clone()));
+    }
+    if let Some(import) = existing.import.as_ref().filter(|import| goes(&import.meta)) {
+        steps.push(Step::DeleteImport(import.meta.identity.clone()));
+    }
+    steps
+}
+
+/// What becomes of the derived Service.
+#[derive(Debug, Default)]
+struct ServiceVerdict {
+    step: Option<Step>,
+    problem: Option<Problem>,
+    /// Whether there is one that can be used, at least after the step.
+    usable: bool,
+    /// Whether it is made or replaced next; the rest of the import waits for it.
+    changing: bool,
+    /// Its addresses.
+    ips: Vec<IpAddr>,
+}
+
+fn apply(
+    key: &ServiceKey,
+    definition: Option<&ImportDefinition>,
+    sources: Option<&BTreeMap<ClusterId, Source>>,
+    existing: &Existing,
+    config: &PlanConfig,
+) -> Vec<Step> {
+    let Some(import) = &existing.import else {
+        // Without a definition there is nothing to make it from.
+        let wanted = definition.map(|definition| want::import(key, definition, config));
+        return wanted.map(Step::CreateImport).into_iter().collect();
+    };
+    let adopted =
+        import.meta.ownership == Ownership::Foreign && config.adopt_unmanaged && definition.is_some();
+    if import.meta.ownership != Ownership::Ours && !adopted {
+        let name = import.meta.identity.name.clone();
+        return vec![Step::Report(Problem::Foreign { kind: Kind::ServiceImport, name })];
+    }
+    if import.meta.deleting {
+        return Vec::new();
+    }
+    let mut wanted = match definition {
+        Some(definition) => want::import(key, definition, config),
+        None => want::import_as_it_is(key, import, config),
+    };
+    let service = service_verdict(key, &wanted.spec, import, existing.service.as_ref(), config);
+    wanted.spec.ips.clone_from(&service.ips);
+
+    let mut steps = Vec::new();
+    let import_differs = want::import_differs(import, &wanted);
+    if import_differs {
+        let full = want::import_loses_fields(&import.spec, &wanted.spec);
+        let base = import.meta.identity.clone();
+        steps.push(Step::UpdateImport { base, wanted: wanted.clone(), full });
+    }
+    let supported = !want::served(&wanted.spec.ip_families, config).is_empty();
+    let ready = match (supported, service.usable) {
+        (false, _) => ImportReady::FamilyNotSupported,
+        (true, false) => ImportReady::Pending,
+        (true, true) => ImportReady::Ready,
+    };
+    let mut status = ImportStatus { ready: Some(ready), ..import.status.clone() };
+    if service.changing {
+        // Slices and their clusters follow when the derived Service is there.
+        push_status(&mut steps, import, status, import_differs);
+        steps.extend(service.step);
+        return steps;
+    }
+    steps.extend(service.step);
+    steps.extend(service.problem.map(Step::Report));
+    if !supported {
+        let families = wanted.spec.ip_families.clone();
+        steps.push(Step::Report(Problem::FamilyNotSupported { families }));
+    }
+    if let Some(sources) = sources {
+        let target =
+            slices::Target { key, import, spec: &wanted.spec, from_import: definition.is_none(), config };
+        steps.extend(target.steps(sources, &existing.slices));
+        status.clusters = sources.keys().cloned().collect();
+        status.slices_present |= config.slices_present_kept;
+    }
+    if existing.service.as_ref().is_some_and(|service| service.meta.ownership == Ownership::Ours) {
+        let left = slices::left_by_kubernetes(&existing.slices);
+        steps.extend((!left.is_empty()).then_some(Step::RemoveForeignSlices(left)));
+    }
+    push_status(&mut steps, import, status, import_differs);
+    steps
+}
+
+/// Adds the status, unless the plan writes the ServiceImport already: then the next plan does.
+fn push_status(steps: &mut Vec<Step>, import: &ImportObject, status: ImportStatus, import_differs: bool) {
+    if import.status != status && !import_differs {
+        steps.push(Step::UpdateImportStatus { base: import.meta.identity.clone(), status });
+    }
+}
+
+fn service_verdict(
+    key: &ServiceKey,
+    spec: &ImportSpec,
+    import: &ImportObject,
+    existing: Option<&DerivedService>,
+    config: &PlanConfig,
+) -> ServiceVerdict {
+    let wanted = want::service(key, spec, &import.meta.identity.uid, config);
+    let Some(service) = existing else {
+        let step = wanted.map(Step::CreateService);
+        return ServiceVerdict { changing: step.is_some(), step, ..ServiceVerdict::default() };
+    };
+    let identity = &service.meta.identity;
+    if service.meta.ownership != Ownership::Ours {
+        let problem = Problem::Foreign { kind: Kind::Service, name: identity.name.clone() };
+        return ServiceVerdict { problem: Some(problem), ..ServiceVerdict::default() };
+    }
+    if service.meta.deleting {
+        return ServiceVerdict::default();
+    }
+    let Some(wanted) = wanted else {
+        let step = Some(Step::DeleteService(identity.clone()));
+        return ServiceVerdict { step, ..ServiceVerdict::default() };
+    };
+    let replaced = service.spec.headless != wanted.spec.headless
+        || service.spec.ip_families.first() != wanted.spec.ip_families.first();
+    if replaced {
+        // The API server changes neither in place.
+        let step = Some(Step::DeleteService(identity.clone()));
+        return ServiceVerdict { step, changing: true, ..ServiceVerdict::default() };
+    }
+    let usable = wanted.spec.headless || !service.cluster_ips.is_empty();
+    let ips = if wanted.spec.headless { Vec::new() } else { service.cluster_ips.clone() };
+    let step = want::service_differs(service, &wanted).then(|| Step::UpdateService {
+        base: identity.clone(),
+        full: want::service_loses_fields(service, &wanted.spec),
+        wanted,
+    });
+    ServiceVerdict { step, usable, ips, ..ServiceVerdict::default() }
+}
+
+/// The name of the derived Service of `key`.
+fn derived(key: &ServiceKey) -> String {
+    names::derived_service_name(key)
 }

@@ -2,12 +2,32 @@
 //!
 //! The view is fed with the frames of a watch, with what is applied in the cluster, and with the cluster's own
 //! endpoints, and decides for each import what shall be there. Two rules stand above all: incomplete knowledge never
-//! deletes, and nothing goes back in time (registry contract: leases and what is shown when).
+//! deletes, and nothing goes back in time (registry contract: leases and what is shown when). So, of a source cluster:
+//!
+//! - a statement counts only while it is not older than what was seen of the same UID, whichever registry made it;
+//! - what it no longer has goes when a snapshot was told to its end, the cluster is whole there, its version there is
+//!   at least the applied one, and the importer's own cluster is listed; or when its lease ran out; or when complete
+//!   views have not listed it for the grace that the registry named;
+//! - a merged definition counts only while it takes in every cluster of which something is kept, and none of it from
+//!   an older export than was merged before;
+//! - the importer's own endpoints come from its own watch, so that they stay current while no registry answers.
+//!
+//! What is told is kept as it was told, and judged anew at each decision. Rejected: judging each frame when it comes
+//! and keeping the outcome. Whether a statement counts may depend on one that follows (a section behind the wanted
+//! version catches up, and the parts that were told before count after all), and an object is told only once.
+//!
+//! Rejected: forgetting the old snapshot when a new one begins. Half a snapshot, or a stream that breaks, would then
+//! look like a deletion of all the rest.
+
+mod fate;
+mod frames;
+mod known;
 
 use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
-use crate::model::{Conflict, EndpointSet, Frame, GoodPort, ImportDefinition, Section};
-use crate::time::Timestamp;
+use crate::model::{Conflict, EndpointSet, GoodPort, ImportDefinition, Section};
 use crate::version::Version;
+use frames::Watch;
+use known::{Cluster, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -88,7 +108,7 @@ pub struct OwnExport {
 /// Sizes of the view, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Clusters that are listed.
+    /// Clusters whose endpoints are listed.
     pub clusters: usize,
     /// Merged Services.
     pub imports: usize,
@@ -100,93 +120,185 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct View {
     own: ClusterId,
+    /// What the own watches say of own exports; once they have listed, a key that is not here is not exported.
+    own_exports: BTreeMap<ServiceKey, Option<Arc<EndpointSet>>>,
+    own_listed: bool,
+    watch: Watch,
+    clusters: BTreeMap<ClusterId, Cluster>,
+    /// The highest version at which each cluster's whole set was seen, by UID, over all registries.
+    seen: BTreeMap<ClusterUid, Version>,
+    services: BTreeMap<ServiceKey, Service>,
+    /// The Services of which something is known of a cluster.
+    by_cluster: BTreeMap<ClusterId, BTreeSet<ServiceKey>>,
+    /// Those of them that wait for the cluster's section to say more.
+    doubtful: BTreeMap<ClusterId, BTreeSet<ServiceKey>>,
     dirty: BTreeSet<ServiceKey>,
 }
 
 impl View {
     /// A view that knows nothing yet, of the importing cluster `own`.
-    pub const fn new(own: ClusterId) -> Self {
-        Self { own, dirty: BTreeSet::new() }
+    pub fn new(own: ClusterId) -> Self {
+        Self {
+            own,
+            own_exports: BTreeMap::new(),
+            own_listed: false,
+            watch: Watch::default(),
+            clusters: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            services: BTreeMap::new(),
+            by_cluster: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+        }
     }
 
-    /// Tells what was found applied at start, before any frame. The same as [`View::applied`].
+    /// Tells what was found applied at start, before any frame: also the versions below which nothing counts.
     pub fn seed(&mut self, key: ServiceKey, applied: Applied) {
+        for source in applied.clusters.values() {
+            if let (Some(uid), Some(version)) = (&source.uid, source.version) {
+                let seen = self.seen.entry(uid.clone()).or_default();
+                *seen = version.max(*seen);
+            }
+        }
         self.applied(key, applied);
     }
 
     /// Tells what is applied of `key` now: what exists, whether or not a plan was carried out to its end. Must be
     /// told before [`View::decide`] whenever it may have changed.
-    pub fn applied(&mut self, _key: ServiceKey, _applied: Applied) {}
+    pub fn applied(&mut self, key: ServiceKey, mut applied: Applied) {
+        let service = self.services.entry(key.clone()).or_default();
+        let mut changed = !service.exists;
+        service.exists = true;
+        for (cluster, known) in &mut service.sources {
+            let now = applied.clusters.remove(cluster);
+            changed |= known.applied.is_some() != now.is_some();
+            known.applied = now;
+        }
+        for (cluster, source) in applied.clusters {
+            self.by_cluster.entry(cluster.clone()).or_default().insert(key.clone());
+            service.sources.entry(cluster).or_default().applied = Some(source);
+            changed = true;
+        }
+        // What is applied of a cluster that was decided about already needs another decision.
+        if changed {
+            self.dirty.insert(key);
+        }
+    }
 
     /// Tells that nothing of ours is left of `key` in the cluster.
-    pub fn removed(&mut self, _key: &ServiceKey) {}
+    pub fn removed(&mut self, key: &ServiceKey) {
+        let Some(service) = self.services.get_mut(key) else { return };
+        service.exists = false;
+        let forgotten = service.header.is_none();
+        for known in service.sources.values_mut() {
+            known.applied = None;
+            if forgotten {
+                known.merged = None;
+            }
+        }
+        if forgotten {
+            service.settled = None;
+        }
+        self.prune(key);
+    }
 
     /// Tells that the own watches have listed: from now on, an export that [`View::set_own`] did not name does not
     /// exist here.
-    pub fn own_listed(&mut self) {}
-
-    /// Tells the own cluster's endpoints of `key`; none when it is not exported here (any more), or refused.
-    pub fn set_own(&mut self, key: ServiceKey, _endpoints: Option<Arc<EndpointSet>>) {
-        self.dirty.insert(key);
+    pub fn own_listed(&mut self) {
+        self.own_listed = true;
+        self.dirty.extend(self.services.keys().cloned());
     }
 
-    /// Takes one frame of the watch.
-    pub fn handle_frame(&mut self, _frame: Frame, _now: Timestamp) {}
-
-    /// The watch ended or broke; what is known stays.
-    pub fn disconnected(&mut self) {}
-
-    /// Takes the verdicts that were due at `now`.
-    pub fn handle_timeout(&mut self, _now: Timestamp) {}
-
-    /// When [`View::handle_timeout`] is due.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        None
+    /// Tells the own cluster's endpoints of `key`; none when it is not exported here (any more), or refused.
+    pub fn set_own(&mut self, key: ServiceKey, endpoints: Option<Arc<EndpointSet>>) {
+        if self.own_exports.get(&key) == Some(&endpoints) {
+            return;
+        }
+        self.dirty.insert(key.clone());
+        if endpoints.is_none() && self.own_listed {
+            self.own_exports.remove(&key);
+        } else {
+            self.own_exports.insert(key, endpoints);
+        }
     }
 
     /// A Service that must be decided and planned again; each change is told once.
     pub fn next_dirty(&mut self) -> Option<ServiceKey> {
-        self.dirty.pop_first()
-    }
-
-    /// What shall be there of `key`.
-    pub fn decide(&self, _key: &ServiceKey) -> Decision {
-        Decision::Keep
+        let key = self.dirty.pop_first()?;
+        self.settle(&key);
+        Some(key)
     }
 
     /// How the own export of `key` stands; none when the registry's merge has none.
-    pub fn own_export(&self, _key: &ServiceKey) -> Option<OwnExport> {
-        None
+    pub fn own_export(&self, key: &ServiceKey) -> Option<OwnExport> {
+        let header = &self.services.get(key)?.header.as_ref()?.object;
+        let own = header.participants.iter().find(|participant| participant.cluster == self.own)?;
+        Some(OwnExport {
+            version: own.version,
+            conflicts: header.conflicts.clone(),
+            participants: header.participants.len(),
+        })
     }
 
-    /// The own cluster as the registry lists it.
+    /// The own cluster as a registry listed it last.
     pub fn own_section(&self) -> Option<&Section> {
-        None
+        Some(&self.clusters.get(&self.own)?.section.as_ref()?.object)
     }
 
-    /// Whether a snapshot was told to its end and the registry knew every cluster then.
-    pub fn is_complete(&self) -> bool {
-        false
+    /// Whether a snapshot was told to its end and the registry knows every cluster, as far as the watch still says.
+    pub const fn is_complete(&self) -> bool {
+        self.watch.complete
     }
 
     /// The registry process that was heard last.
-    pub fn epoch(&self) -> Option<Epoch> {
-        None
+    pub const fn epoch(&self) -> Option<Epoch> {
+        self.watch.epoch
     }
 
     /// The revision reached there.
-    pub fn revision(&self) -> u64 {
-        0
+    pub const fn revision(&self) -> u64 {
+        self.watch.revision
     }
 
     /// Where a broken watch can go on; none while a snapshot is half told.
-    pub fn resume(&self) -> Option<(Epoch, u64)> {
-        None
+    pub const fn resume(&self) -> Option<(Epoch, u64)> {
+        match self.watch.epoch {
+            Some(epoch) if self.watch.ended => Some((epoch, self.watch.revision)),
+            _ => None,
+        }
     }
 
     /// Sizes, for metrics.
     pub fn counts(&self) -> Counts {
-        let _ = &self.own;
-        Counts::default()
+        let snapshot = self.watch.snapshot;
+        let listed =
+            |cluster: &&Cluster| cluster.told_in(snapshot).is_some_and(|section| section.state.is_listed());
+        let parts = self.services.values().flat_map(|service| service.sources.values());
+        Counts {
+            clusters: self.clusters.values().filter(listed).count(),
+            imports: self.services.values().filter(|service| service.header.is_some()).count(),
+            endpoints: parts
+                .filter_map(|known| known.told.as_ref())
+                .map(|part| part.object.endpoints.len())
+                .sum(),
+        }
+    }
+
+    /// Forgets what nothing depends on any more.
+    fn prune(&mut self, key: &ServiceKey) {
+        let Some(service) = self.services.get_mut(key) else { return };
+        let by_cluster = &mut self.by_cluster;
+        let doubtful = &mut self.doubtful;
+        service.sources.retain(|cluster, known| {
+            let needed = known.told.is_some() || known.applied.is_some() || known.merged.is_some();
+            if !needed {
+                known::unlink(by_cluster, cluster, key);
+                known::unlink(doubtful, cluster, key);
+            }
+            needed
+        });
+        if service.sources.is_empty() && service.header.is_none() && !service.exists {
+            self.services.remove(key);
+        }
     }
 }

@@ -196,7 +196,8 @@ pub struct SliceEndpoint {
 /// Who keeps a slice, by the label `endpointslice.kubernetes.io/managed-by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SliceKeeper {
-    /// Kubernetes: its EndpointSlice controller made it from a selector.
+    /// Kubernetes: its EndpointSlice controller made it from a selector that somebody gave the derived Service, which
+    /// its label `kubernetes.io/service-name` names. Slices of any other Service are not of this import.
     Kubernetes,
     /// We or somebody else, as [`Meta::ownership`] says.
     Other,

@@ -1,0 +1,246 @@
+//! Taking in what a registry tells: frames, the end of a stream, and the verdicts that time brings.
+
+use super::View;
+use super::fate::Judged;
+use super::known::{Told, unlink};
+use crate::ids::{ClusterId, Epoch, ServiceKey};
+use crate::model::{Change, Frame, Header, Object, ObjectKey, Part, Section};
+use crate::time::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the watch stands.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    pub(super) epoch: Option<Epoch>,
+    pub(super) revision: u64,
+    /// Counts the snapshots that have begun.
+    pub(super) snapshot: u64,
+    /// Whether the last of them was told to its end.
+    pub(super) ended: bool,
+    /// Whether the registry knows every cluster, by its last word on the stream that lives.
+    pub(super) complete: bool,
+    /// Since when it has said so without a break.
+    complete_since: Option<Timestamp>,
+    /// Whether that is longer than the grace.
+    pub(super) long_complete: bool,
+    /// How long a cluster that complete views do not list is kept.
+    absent_grace: Duration,
+}
+
+impl View {
+    /// Takes one frame of the watch.
+    pub fn handle_frame(&mut self, frame: Frame, now: Timestamp) {
+        match frame {
+            Frame::Begin { epoch, absent_grace } => self.begin(epoch, absent_grace),
+            Frame::Change(Change { revision, key, object }) => {
+                if self.watch.ended {
+                    self.watch.revision = revision;
+                }
+                self.change(key, object, now);
+            }
+            Frame::End { revision, complete } => {
+                self.watch.revision = revision;
+                self.end();
+                self.completeness(complete, now);
+            }
+            Frame::Progress { revision, complete } => {
+                self.watch.revision = revision;
+                self.completeness(complete, now);
+            }
+        }
+    }
+
+    /// The watch ended or broke. What is known stays, but nothing goes any more for not being listed.
+    pub fn disconnected(&mut self) {
+        self.incomplete();
+    }
+
+    /// Takes the verdicts that were due at `now`.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        let grace = self.watch.absent_grace;
+        let over = |since: Option<Timestamp>| since.is_some_and(|since| (since + grace).has_passed(now));
+        for (cluster, known) in &mut self.clusters {
+            if !known.grace_is_over && over(known.absent_since) {
+                known.grace_is_over = true;
+                self.dirty.extend(self.by_cluster.get(cluster).into_iter().flatten().cloned());
+            }
+        }
+        if !self.watch.long_complete && over(self.watch.complete_since) {
+            self.watch.long_complete = true;
+            let left_over = self.services.iter().filter(|(_, service)| service.header.is_none());
+            self.dirty.extend(left_over.map(|(key, _)| key.clone()));
+        }
+    }
+
+    /// When [`View::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let waiting = self.clusters.values().filter(|cluster| !cluster.grace_is_over);
+        let complete = self.watch.complete_since.filter(|_| !self.watch.long_complete);
+        let since = waiting.filter_map(|cluster| cluster.absent_since).chain(complete).min()?;
+        Some(since + self.watch.absent_grace)
+    }
+
+    fn begin(&mut self, epoch: Epoch, absent_grace: Duration) {
+        self.incomplete();
+        self.watch.epoch = Some(epoch);
+        self.watch.revision = 0;
+        self.watch.snapshot += 1;
+        self.watch.ended = false;
+        self.watch.absent_grace = absent_grace;
+        for cluster in self.clusters.values_mut() {
+            cluster.left = None;
+        }
+    }
+
+    /// The snapshot is told: what it did not name is not in this view.
+    fn end(&mut self) {
+        self.watch.ended = true;
+        let snapshot = self.watch.snapshot;
+        let (own, by_cluster) = (&self.own, &self.by_cluster);
+        self.clusters.retain(|id, cluster| {
+            cluster.told_in(snapshot).is_some() || by_cluster.contains_key(id) || id == own
+        });
+        let keys: Vec<ServiceKey> = self.services.keys().cloned().collect();
+        for key in keys {
+            if let Some(service) = self.services.get_mut(&key) {
+                service.header.take_if(|told| told.snapshot != snapshot);
+                for known in service.sources.values_mut() {
+                    known.told.take_if(|told| told.snapshot != snapshot);
+                }
+            }
+            self.prune(&key);
+            self.dirty.insert(key);
+        }
+    }
+
+    /// The registry's word on whether it knows every cluster.
+    fn completeness(&mut self, complete: bool, now: Timestamp) {
+        if !(complete && self.watch.ended) {
+            self.incomplete();
+            return;
+        }
+        self.watch.complete = true;
+        self.watch.complete_since.get_or_insert(now);
+        self.note_absent(now);
+    }
+
+    /// From here on every grace counts anew.
+    fn incomplete(&mut self) {
+        self.watch.complete = false;
+        self.watch.complete_since = None;
+        self.watch.long_complete = false;
+        for cluster in self.clusters.values_mut() {
+            cluster.reset_grace();
+        }
+    }
+
+    /// Starts the grace of clusters that a complete view does not list, and ends that of the others.
+    fn note_absent(&mut self, now: Timestamp) {
+        for id in self.by_cluster.keys() {
+            let absent = self.is_absent(id);
+            let cluster = self.clusters.entry(id.clone()).or_default();
+            if !absent {
+                cluster.reset_grace();
+            } else if cluster.absent_since.is_none() {
+                cluster.absent_since = Some(now);
+            }
+        }
+    }
+
+    fn change(&mut self, key: ObjectKey, object: Option<Object>, now: Timestamp) {
+        match (key, object) {
+            (ObjectKey::Section(cluster), Some(Object::Section(section))) => {
+                self.section(&cluster, Some(section), now);
+            }
+            (ObjectKey::Section(cluster), None) => self.section(&cluster, None, now),
+            (ObjectKey::Header(key), Some(Object::Header(header))) => self.header(key, Some(header)),
+            (ObjectKey::Header(key), None) => self.header(key, None),
+            (ObjectKey::Part(key, cluster), Some(Object::Part(part))) => self.part(key, &cluster, Some(part)),
+            (ObjectKey::Part(key, cluster), None) => self.part(key, &cluster, None),
+            // A state of another kind than its key says nothing.
+            (ObjectKey::Section(_) | ObjectKey::Header(_) | ObjectKey::Part(..), Some(_)) => {}
+        }
+    }
+
+    fn section(&mut self, cluster: &ClusterId, section: Option<Section>, now: Timestamp) {
+        let before = self.standing_of(cluster);
+        let left =
+            (self.watch.ended && section.is_none()).then(|| self.whole_section(cluster).cloned()).flatten();
+        let known = self.clusters.entry(cluster.clone()).or_default();
+        known.left = left;
+        known.section = section.map(|object| Told { object, snapshot: self.watch.snapshot });
+        if let Some(told) = known.section.as_ref().filter(|told| told.object.whole) {
+            let seen = self.seen.entry(told.object.uid.clone()).or_default();
+            *seen = told.object.version.max(*seen);
+        }
+        known.reset_grace();
+        if self.watch.complete {
+            self.note_absent(now);
+        }
+        let index = if before == self.standing_of(cluster) { &self.doubtful } else { &self.by_cluster };
+        self.dirty.extend(index.get(cluster).into_iter().flatten().cloned());
+        if *cluster == self.own && before != self.standing_of(cluster) {
+            // Nothing goes while the own cluster is not listed, and own slices carry its region and UID.
+            self.dirty.extend(self.services.keys().chain(self.own_exports.keys()).cloned());
+        }
+    }
+
+    fn header(&mut self, key: ServiceKey, header: Option<Header>) {
+        let service = self.services.entry(key.clone()).or_default();
+        service.header =
+            header.map(|header| Told { object: Arc::new(header), snapshot: self.watch.snapshot });
+        self.prune(&key);
+        self.dirty.insert(key);
+    }
+
+    fn part(&mut self, key: ServiceKey, cluster: &ClusterId, part: Option<Part>) {
+        if *cluster == self.own {
+            return;
+        }
+        // The part before this one was shown if it counted, so nothing older may follow.
+        self.raise_floor(&key, cluster);
+        let service = self.services.entry(key.clone()).or_default();
+        let known = service.sources.entry(cluster.clone()).or_default();
+        known.told = part.map(|object| Told { object, snapshot: self.watch.snapshot });
+        self.by_cluster.entry(cluster.clone()).or_default().insert(key.clone());
+        self.prune(&key);
+        self.dirty.insert(key);
+    }
+
+    /// Notes for `key` what counts now, before the caller decides about it.
+    pub(super) fn settle(&mut self, key: &ServiceKey) {
+        let Some(service) = self.services.get(key) else { return };
+        let Judged { doubtful, believed, .. } = self.judge(key, service);
+        let believed = believed.cloned();
+        let clusters: Vec<ClusterId> = service.sources.keys().cloned().collect();
+        for cluster in &clusters {
+            self.raise_floor(key, cluster);
+            if doubtful.contains(cluster) {
+                self.doubtful.entry(cluster.clone()).or_default().insert(key.clone());
+            } else {
+                unlink(&mut self.doubtful, cluster, key);
+            }
+        }
+        if let Some(header) = believed {
+            self.note_merge(key, header);
+        }
+        self.prune(key);
+    }
+
+    /// `header` counts: later ones must not be made from older exports.
+    fn note_merge(&mut self, key: &ServiceKey, header: Arc<Header>) {
+        let Some(service) = self.services.get_mut(key) else { return };
+        for known in service.sources.values_mut() {
+            known.merged = None;
+        }
+        for participant in &header.participants {
+            let cluster = &participant.cluster;
+            let section = self.clusters.get(cluster).and_then(|known| known.told_in(self.watch.snapshot));
+            let known = service.sources.entry(cluster.clone()).or_default();
+            known.merged = Some((section.map(|section| section.uid.clone()), participant.version));
+            self.by_cluster.entry(cluster.clone()).or_default().insert(key.clone());
+        }
+        service.settled = Some(header);
+    }
+}
