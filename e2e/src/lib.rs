@@ -6,8 +6,8 @@
 //! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
 //! for what they create, [`wait`] the only way to wait.
 //!
-//! Guarantees: no process outlives the one that started it, however that ended; clusters of one process never
-//! share ports, credentials or address ranges.
+//! Guarantees: no process outlives the one that started it, however that ended; clusters never share ports or
+//! credentials, and those of different index no address ranges.
 
 pub mod apply;
 pub mod assets;
