@@ -25,6 +25,8 @@ mod known;
 
 use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use crate::model::{Conflict, EndpointSet, GoodPort, ImportDefinition, Section};
+use crate::names;
+use crate::plan::{Existing, Meta, Ownership};
 use crate::version::Version;
 use frames::Watch;
 use known::{Cluster, Service};
@@ -45,6 +47,31 @@ pub struct AppliedSource {
     pub uid: Option<ClusterUid>,
     /// The highest version that a slice names.
     pub version: Option<Version>,
+}
+
+impl Applied {
+    /// What is applied, by the objects of ours that exist: a cluster that is named in `status.clusters` or by a slice is
+    /// applied, whatever is left of it.
+    pub fn of(existing: &Existing) -> Self {
+        let ours = |meta: &Meta| meta.ownership == Ownership::Ours;
+        let import = existing.import.as_ref().filter(|import| ours(&import.meta));
+        let named = import.iter().flat_map(|import| import.status.clusters.iter().cloned());
+        let mut clusters: BTreeMap<_, _> = named.map(|cluster| (cluster, AppliedSource::default())).collect();
+        for slice in existing.slices.iter().filter(|slice| ours(&slice.meta)) {
+            let Some(cluster) = &slice.source else { continue };
+            let source = clusters.entry(cluster.clone()).or_default();
+            let annotation = |name: &str| slice.meta.annotations.get(name);
+            let uid = annotation(names::ANNOTATION_SOURCE_UID).and_then(|uid| uid.parse().ok());
+            let version =
+                annotation(names::ANNOTATION_SOURCE_VERSION).and_then(|version| version.parse().ok());
+            // Slices of one cluster may name two UIDs while one is replaced by another; either is a floor for itself
+            // only, and the one with the higher version is kept.
+            if source.uid.is_none() || version > source.version {
+                *source = AppliedSource { uid, version };
+            }
+        }
+        Self { clusters }
+    }
 }
 
 /// What shall be there of one import.
