@@ -59,9 +59,12 @@ impl JudgingClock {
         self.judged
     }
 
-    /// The time that a tick at `now` would reach.
+    /// The time that a tick at `now` would reach; after a pause the time reached before it.
     pub fn peek(&self, now: Timestamp) -> Timestamp {
-        self.judged + now.since(self.seen).min(MAX_TICK)
+        match now.since(self.seen) {
+            gap if gap > self.timing.pause() => self.judged,
+            gap => self.judged + gap.min(MAX_TICK),
+        }
     }
 
     /// When, on the process's clock, to tick next so that the deadline `at` of this clock is met: well within

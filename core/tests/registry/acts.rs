@@ -1,0 +1,160 @@
+//! Writes: what is taken, what is ignored, and what is told.
+
+use crate::fixture::{Fixture, POLICY, delete, put, put_endpoints, put_spec, spec};
+use mcs_core::model::ServiceType;
+use mcs_core::registry::Policy;
+use mcs_core::validate::Refusal;
+use mcs_core::version::Sum;
+
+#[test]
+fn a_put_is_told_as_part_header_and_section() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"])]);
+    assert_eq!(
+        fixture.told(),
+        ["part web of east 1.2 [10.1.0.1]", "header web ClusterSetIp of east", "east active whole 1.2"]
+    );
+}
+
+#[test]
+fn one_act_of_several_exports_tells_the_section_once() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"]), put("api", &["10.1.0.2"])]);
+    assert_eq!(
+        fixture.told(),
+        [
+            "part api of east 1.2 [10.1.0.2]",
+            "part web of east 1.2 [10.1.0.1]",
+            "header api ClusterSetIp of east",
+            "header web ClusterSetIp of east",
+            "east active whole 1.2",
+        ]
+    );
+}
+
+#[test]
+fn endpoints_alone_keep_the_definition_and_are_not_merged() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    let headless = mcs_core::model::ExportSpec { service_type: ServiceType::Headless, ..spec() };
+    fixture.wrote("east", "1.2", vec![put_spec("web", headless, &["10.1.0.1"])]);
+    fixture.told();
+    fixture.wrote("east", "1.3", vec![put_endpoints("web", &["10.1.0.1", "10.1.0.2"])]);
+    assert_eq!(fixture.told(), ["part web of east 1.3 [10.1.0.1 10.1.0.2]", "east active whole 1.3"]);
+    assert_eq!(
+        fixture.snapshot(),
+        ["east active whole 1.3", "header web Headless of east", "part web of east 1.3 [10.1.0.1 10.1.0.2]"]
+    );
+}
+
+#[test]
+fn an_act_that_is_sent_again_changes_nothing() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    for _ in 0..2 {
+        fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"])]);
+    }
+    assert_eq!(fixture.told().len(), 3);
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"])]);
+    assert_eq!(fixture.told(), [""; 0]);
+}
+
+#[test]
+fn equal_content_under_a_new_version_tells_the_members_version_only() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"])]);
+    fixture.told();
+    fixture.wrote("east", "1.3", vec![put("web", &["10.1.0.1"])]);
+    assert_eq!(fixture.told(), ["east active whole 1.3"]);
+}
+
+#[test]
+fn an_act_older_than_the_newest_is_answered_but_ignored() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "1.5", vec![put("web", &["10.1.0.5"])]);
+    fixture.told();
+    fixture.wrote("east", "1.4", vec![put("web", &["10.1.0.4"]), delete("web"), put("api", &["10.1.0.4"])]);
+    assert_eq!(fixture.told(), [""; 0]);
+    assert_eq!(fixture.registry.counts().stale_acts, 1);
+}
+
+#[test]
+fn a_delete_tells_the_version_before_the_removal() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"]), put("api", &["10.1.0.2"])]);
+    fixture.told();
+    fixture.wrote("east", "1.3", vec![delete("web"), put_endpoints("api", &["10.1.0.3"])]);
+    assert_eq!(
+        fixture.told(),
+        [
+            "part api of east 1.3 [10.1.0.3]",
+            "east active whole 1.3",
+            "part web of east gone",
+            "header web gone"
+        ]
+    );
+}
+
+#[test]
+fn deleting_what_is_not_there_is_no_error() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "1.2", vec![delete("web")]);
+    assert_eq!(fixture.told(), ["east active whole 1.2"]);
+}
+
+#[test]
+fn a_refused_operation_blocks_no_other() {
+    let mut fixture = Fixture::with(Policy { max_exports: 2, ..POLICY });
+    fixture.register("east", "1.1", Sum::EMPTY).expect("free id");
+    let ops = vec![
+        put_endpoints("api", &["10.1.0.1"]),
+        put("web", &["10.1.0.1"]),
+        put("api", &["10.1.0.1"]),
+        put("third", &["10.1.0.1"]),
+        put("web", &["10.1.0.2"]),
+    ];
+    let outcomes = fixture.write("east", "1.2", ops).expect("taken");
+    let no_export = Refusal::new("spec", "no export default/api is held here: put it with its definition");
+    let full = Refusal::new("exports", "the cluster has 2 exports, the most that this registry takes");
+    assert_eq!(outcomes, [Err(no_export), Ok(()), Ok(()), Err(full), Ok(())]);
+    assert_eq!(
+        fixture.snapshot(),
+        [
+            "east active whole 1.2",
+            "header api ClusterSetIp of east",
+            "header web ClusterSetIp of east",
+            "part api of east 1.2 [10.1.0.1]",
+            "part web of east 1.2 [10.1.0.2]",
+        ]
+    );
+}
+
+#[test]
+fn o31_a_second_exporter_leaves_the_endpoints_of_the_first() {
+    let mut fixture = Fixture::with_members(&["alpha", "beta"]);
+    fixture.wrote("alpha", "1.2", vec![put("cart", &["10.1.0.1", "10.1.0.2"])]);
+    fixture.wrote("beta", "1.2", vec![put("cart", &["10.2.0.1"])]);
+    fixture.told();
+    fixture.wrote("beta", "1.3", vec![put_endpoints("cart", &[])]);
+    assert_eq!(fixture.told(), ["part cart of beta 1.3 []", "beta active whole 1.3"]);
+    fixture.wrote("beta", "1.4", vec![delete("cart")]);
+    assert_eq!(
+        fixture.told(),
+        ["header cart ClusterSetIp of alpha", "beta active whole 1.4", "part cart of beta gone"]
+    );
+}
+
+#[test]
+fn the_oldest_export_decides_and_all_participants_are_named() {
+    let mut fixture = Fixture::with_members(&["alpha", "beta"]);
+    let older = mcs_core::model::ExportSpec {
+        created_at: mcs_core::time::WallTime::from_unix_secs(1_600_000_000),
+        service_type: ServiceType::Headless,
+        ..spec()
+    };
+    fixture.wrote("alpha", "1.2", vec![put("cart", &["10.1.0.1"])]);
+    fixture.told();
+    fixture.wrote("beta", "1.2", vec![put_spec("cart", older, &["10.2.0.1"])]);
+    assert_eq!(
+        fixture.told(),
+        ["part cart of beta 1.2 [10.2.0.1]", "header cart Headless of alpha+beta", "beta active whole 1.2"]
+    );
+}

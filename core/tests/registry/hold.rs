@@ -1,0 +1,120 @@
+//! Mass silence: verdicts wait for a bounded time, once an incident.
+
+use crate::fixture::Fixture;
+use mcs_core::model::MemberState::{Active, Expired, Held};
+use mcs_core::registry::Counts;
+
+const ALL: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+fn states(fixture: &Fixture) -> Vec<mcs_core::model::MemberState> {
+    ALL.iter().map(|name| fixture.state(name).expect("member")).collect()
+}
+
+#[test]
+fn verdicts_wait_when_more_than_half_are_silent() {
+    let mut fixture = Fixture::with_members(&ALL);
+    fixture.renewing_until(30, &["d", "e"]);
+    assert_eq!(fixture.told(), ["a held whole 1.1", "b held whole 1.1", "c held whole 1.1"]);
+    assert!(fixture.registry.is_holding());
+    fixture.renewing_until(50, &["d", "e"]);
+    fixture.until_millis(59_999);
+    assert_eq!(fixture.told(), [""; 0]);
+    fixture.until(60);
+    assert_eq!(fixture.told(), ["a expired whole 1.1", "b expired whole 1.1", "c expired whole 1.1"]);
+    assert_eq!(fixture.registry.counts(), Counts { expired: 3, holds: 1, ..Counts::default() });
+    assert!(!fixture.registry.is_holding());
+}
+
+#[test]
+fn members_that_renewed_at_other_times_of_their_lease_count_as_late() {
+    let mut fixture = Fixture::with_members(&ALL);
+    fixture.until(5);
+    fixture.renew_as_held("b");
+    fixture.until(9);
+    fixture.renew_as_held("c");
+    fixture.renewing_until(30, &["d", "e"]);
+    assert_eq!(fixture.told(), ["a held whole 1.1"]);
+    fixture.renewing_until(50, &["d", "e"]);
+    assert_eq!(fixture.told(), ["b held whole 1.1", "c held whole 1.1"], "at 35 s and 39 s");
+    fixture.until(60);
+    assert_eq!(
+        states(&fixture),
+        [Expired, Expired, Expired, Active, Active],
+        "all wait for the first trigger's hold"
+    );
+}
+
+#[test]
+fn half_of_the_members_is_not_above_the_threshold() {
+    let mut fixture = Fixture::with_members(&["a", "b", "c", "d"]);
+    fixture.renewing_until(30, &["c", "d"]);
+    assert_eq!(fixture.told(), ["a expired whole 1.1", "b expired whole 1.1"]);
+}
+
+#[test]
+fn fewer_than_three_members_are_not_held() {
+    let mut fixture = Fixture::with_members(&["a", "b"]);
+    fixture.until(30);
+    assert_eq!(fixture.told(), ["a expired whole 1.1", "b expired whole 1.1"]);
+}
+
+#[test]
+fn members_that_ended_within_a_lease_count_as_silent() {
+    let mut fixture = Fixture::with_members(&["a", "b", "c", "d"]);
+    fixture.renewing_until(10, &["c", "d"]);
+    fixture.renewing_until(20, &["d"]);
+    fixture.renewing_until(30, &["d"]);
+    assert_eq!(
+        fixture.told(),
+        ["a held whole 1.1", "b held whole 1.1"],
+        "c is late, so three of four are silent"
+    );
+}
+
+#[test]
+fn members_that_return_during_the_hold_were_never_away() {
+    let mut fixture = Fixture::with_members(&ALL);
+    fixture.renewing_until(40, &["e"]);
+    assert_eq!(fixture.told().len(), 4);
+    for name in ALL {
+        fixture.renew_as_held(name);
+    }
+    assert_eq!(
+        fixture.told(),
+        ["a active whole 1.1", "b active whole 1.1", "c active whole 1.1", "d active whole 1.1"]
+    );
+    fixture.renewing_until(120, &ALL);
+    assert_eq!(fixture.told(), [""; 0]);
+    assert_eq!(fixture.registry.counts(), Counts { holds: 1, ..Counts::default() });
+}
+
+/// O50: the protection ends, and the next incident is protected again.
+#[test]
+fn o50_a_hold_ends_and_is_not_renewed_within_its_incident() {
+    let mut fixture = Fixture::with_members(&ALL);
+    fixture.renewing_until(50, &["d", "e"]);
+    fixture.until(55);
+    // The incident goes on when the hold ends at 60 s: d falls silent as well, and is judged as usual.
+    fixture.renewing_until(80, &["e"]);
+    assert_eq!(states(&fixture), [Expired, Expired, Expired, Expired, Active]);
+    assert_eq!(fixture.registry.counts(), Counts { expired: 4, holds: 1, ..Counts::default() });
+
+    // All are back for long enough; the next mass silence is another incident.
+    fixture.renewing_until(150, &["e"]);
+    fixture.renewing_until(160, &ALL);
+    fixture.renewing_until(200, &["e"]);
+    assert_eq!(states(&fixture), [Held, Held, Held, Held, Active]);
+    fixture.renewing_until(220, &["e"]);
+    assert_eq!(states(&fixture), [Expired, Expired, Expired, Expired, Active]);
+    assert_eq!(fixture.registry.counts(), Counts { expired: 8, holds: 2, ..Counts::default() });
+}
+
+#[test]
+fn a_pause_during_a_hold_makes_the_held_active_again() {
+    let mut fixture = Fixture::with_members(&ALL);
+    fixture.renewing_until(30, &["d", "e"]);
+    fixture.told();
+    fixture.stall_until_millis(50_000);
+    fixture.registry.handle_timeout(fixture.now());
+    assert_eq!(fixture.told(), ["a active whole 1.1", "b active whole 1.1", "c active whole 1.1"]);
+}

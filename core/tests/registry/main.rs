@@ -1,0 +1,13 @@
+//! The registry's state machine, by events: calls go in, and what watchers are told is compared whole.
+//!
+//! After every step the fixture checks that replaying the log gives the lists, that sums are fresh, that revisions
+//! rise by one, and that the headers are the merge of what the whole members export.
+
+mod acts;
+mod fixture;
+mod hold;
+mod identity;
+mod leases;
+mod order;
+mod restart;
+mod sync;
