@@ -1,1 +1,390 @@
-//! To be filled by its own change.
+//! What a controller still has to tell its registry.
+//!
+//! The leading controller feeds in what the cluster exports ([`Outbox::set`], [`Outbox::unset`]); this machine answers
+//! with the next [`Call`] to make, and learns from the [`Answer`]. It guarantees that
+//!
+//! - after the last change and the last fault the registry holds exactly what the cluster exports and the registry
+//!   accepts: every doubt (a failed call, a sum that differs) ends in a comparison of the whole set;
+//! - one act (Register, Write, Sync) is under way at a time, so that versions rise in the order in which a registry
+//!   sees them; renewals go beside them, so that a long sync costs no lease;
+//! - a change is sent at once, further ones of the same export at most every [`COALESCE`](crate::timing::COALESCE), the last state always;
+//! - a refused export is not sent again until it changes, and holds up no other.
+//!
+//! Rejected: a queue of changes (the last state of each export is all that counts, so this holds states and compares);
+//! retrying a failed write as it is (it may have been taken, and may be old by then: registering compares sums, which
+//! tells at the price of one small call).
+
+mod calls;
+mod told;
+
+pub use calls::{Answer, Call, Failure, OpAnswer, Progress};
+
+use crate::ids::ServiceKey;
+use crate::model::{EndpointSet, ExportSpec};
+use crate::registry::Op;
+use crate::time::Timestamp;
+use crate::timing::Timing;
+use crate::validate::Refusal;
+use crate::version::{Leaf, Sum, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use told::{estimated_bytes, put};
+
+/// A batch of changes ends before its estimated size exceeds this many bytes, so that it fits one message.
+const BATCH_BYTES: usize = 512 * 1024;
+
+/// One export as the cluster has it now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    leaf: Leaf,
+    spec: Arc<ExportSpec>,
+    endpoints: Arc<EndpointSet>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// Not registered; the next try is due then.
+    Down { retry_at: Timestamp },
+    /// A leader with this term has written; nothing is sent until the own term is above it.
+    Deposed { floor: u64 },
+    /// Registered; the set is to be compared as a whole.
+    Doubtful,
+    /// Registered; the registry holds what it was told.
+    Steady,
+}
+
+#[derive(Clone, Debug)]
+struct Act {
+    version: Version,
+    kind: ActKind,
+}
+
+#[derive(Clone, Debug)]
+enum ActKind {
+    Register { claimed: BTreeMap<ServiceKey, State>, sent_at: Timestamp },
+    Write { told: BTreeMap<ServiceKey, Option<State>> },
+    Sync { named: BTreeMap<ServiceKey, State> },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Renewal {
+    sent_at: Timestamp,
+    acts_begun: u64,
+}
+
+/// The exporting side of one member; see the module.
+#[derive(Debug)]
+pub struct Outbox {
+    timing: Timing,
+    urls: usize,
+    url: usize,
+    failures: u32,
+    term: u64,
+    seq: u64,
+    told_version: Version,
+    exports: BTreeMap<ServiceKey, State>,
+    told: BTreeMap<ServiceKey, State>,
+    sum: Sum,
+    refused: BTreeMap<ServiceKey, Refusal>,
+    pending: BTreeSet<ServiceKey>,
+    sent_at: BTreeMap<ServiceKey, Timestamp>,
+    link: Link,
+    act: Option<Act>,
+    acts_begun: u64,
+    renewal: Option<Renewal>,
+    renew_at: Timestamp,
+    lease_until: Option<Timestamp>,
+    dirty: BTreeSet<ServiceKey>,
+}
+
+impl Outbox {
+    /// An outbox of a leader with `term`, that may talk to `urls` registries in order.
+    pub fn new(timing: Timing, urls: usize, term: u64, now: Timestamp) -> Self {
+        Self {
+            timing,
+            urls: urls.max(1),
+            url: 0,
+            failures: 0,
+            term,
+            seq: 0,
+            told_version: Version::new(term, 0),
+            exports: BTreeMap::new(),
+            told: BTreeMap::new(),
+            sum: Sum::EMPTY,
+            refused: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            sent_at: BTreeMap::new(),
+            link: Link::Down { retry_at: now },
+            act: None,
+            acts_begun: 0,
+            renewal: None,
+            renew_at: now,
+            lease_until: None,
+            dirty: BTreeSet::new(),
+        }
+    }
+
+    /// The cluster exports `key` so; equal content changes nothing.
+    pub fn set(&mut self, key: ServiceKey, spec: Arc<ExportSpec>, endpoints: Arc<EndpointSet>) {
+        let leaf = Leaf::of(&key, &spec, &endpoints);
+        if self.exports.get(&key).is_some_and(|known| known.leaf == leaf) {
+            return;
+        }
+        self.exports.insert(key.clone(), State { leaf, spec, endpoints });
+        self.refused.remove(&key);
+        self.compare(key);
+    }
+
+    /// The cluster does not export `key`.
+    pub fn unset(&mut self, key: &ServiceKey) {
+        self.refused.remove(key);
+        if self.exports.remove(key).is_some() || self.told.contains_key(key) {
+            self.compare(key.clone());
+        }
+    }
+
+    /// Leads with a higher term from now on, and registers with it.
+    pub fn set_term(&mut self, term: u64, now: Timestamp) {
+        self.term = term;
+        self.seq = 0;
+        self.told_version = Version::new(term, 0);
+        self.link = Link::Down { retry_at: now };
+    }
+
+    /// The registry to call: an index into the list of URLs.
+    pub const fn url(&self) -> usize {
+        self.url
+    }
+
+    /// Whether the registry has accepted this leader.
+    pub const fn is_registered(&self) -> bool {
+        matches!(self.link, Link::Doubtful | Link::Steady)
+    }
+
+    /// The highest term seen by the registry, when it is above this leader's.
+    pub const fn floor(&self) -> Option<u64> {
+        match self.link {
+            Link::Deposed { floor } => Some(floor),
+            Link::Down { .. } | Link::Doubtful | Link::Steady => None,
+        }
+    }
+
+    /// Whether a lease has passed since the last accepted renewal was sent, or none was accepted yet.
+    pub fn lease_has_ended(&self, now: Timestamp) -> bool {
+        self.lease_until.is_none_or(|until| until.has_passed(now))
+    }
+
+    /// When the lease ends unless it is renewed.
+    pub const fn lease_until(&self) -> Option<Timestamp> {
+        self.lease_until
+    }
+
+    /// How far an export has come; none when the cluster does not export it.
+    pub fn progress(&self, key: &ServiceKey) -> Option<Progress> {
+        let state = self.exports.get(key)?;
+        if let Some(refusal) = self.refused.get(key) {
+            return Some(Progress::Refused(refusal.clone()));
+        }
+        let accepted = self.told.get(key).is_some_and(|told| told.leaf == state.leaf);
+        Some(if accepted { Progress::Accepted } else { Progress::Pending })
+    }
+
+    /// Whether the registry has confirmed that it does not hold `key`.
+    pub fn is_gone(&self, key: &ServiceKey) -> bool {
+        self.link == Link::Steady && !self.exports.contains_key(key) && !self.told.contains_key(key)
+    }
+
+    /// An export whose [`Progress`] may have changed since it was last handed out.
+    pub fn next_dirty(&mut self) -> Option<ServiceKey> {
+        self.dirty.pop_first()
+    }
+
+    /// How many exports the registry has not been told the last state of.
+    pub fn backlog(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The next call to make now. Ask again after every answer and change, and when [`Outbox::poll_timeout`] comes.
+    pub fn next_call(&mut self, now: Timestamp) -> Option<Call> {
+        if self.is_registered() && self.renewal.is_none() && self.renew_at.has_passed(now) {
+            self.renewal = Some(Renewal { sent_at: now, acts_begun: self.acts_begun });
+            return Some(Call::Renew { version: self.told_version, sum: self.sum });
+        }
+        if self.act.is_some() {
+            return None;
+        }
+        match self.link {
+            Link::Down { retry_at } if retry_at.has_passed(now) => Some(self.register(now)),
+            Link::Down { .. } | Link::Deposed { .. } => None,
+            Link::Doubtful => Some(self.sync()),
+            Link::Steady => self.write(now),
+        }
+    }
+
+    /// When [`Outbox::next_call`] has something to do without a further event.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let renewal = (self.is_registered() && self.renewal.is_none()).then_some(self.renew_at);
+        let act = match (&self.act, self.link) {
+            (Some(_), _) | (None, Link::Deposed { .. }) => None,
+            (None, Link::Down { retry_at }) => Some(retry_at),
+            (None, Link::Doubtful) => Some(Timestamp::ZERO),
+            (None, Link::Steady) => self.pending.iter().map(|key| self.due(key)).min(),
+        };
+        renewal.into_iter().chain(act).min()
+    }
+
+    /// What the registry wants of the sync under way.
+    pub fn sync_ops(&self, wants: &[ServiceKey]) -> Vec<Op> {
+        let Some(Act { kind: ActKind::Sync { named }, .. }) = &self.act else { return Vec::new() };
+        wants.iter().filter_map(|key| Some(put(key, named.get(key)?))).collect()
+    }
+
+    /// Takes the answer to a call. `jitter`, a random number from 0 to 1, spreads the next try after a failure.
+    pub fn handle_answer(&mut self, answer: Answer, now: Timestamp, jitter: f64) {
+        match answer {
+            Answer::RenewFailed(failure) => {
+                self.renewal = None;
+                self.fail(failure, now, jitter);
+            }
+            Answer::Renewed { differs, lease } => {
+                let Some(renewal) = self.renewal.take() else { return };
+                self.renewed(renewal.sent_at, lease, now);
+                // A sum that crossed an act on its way says nothing.
+                if differs
+                    && self.act.is_none()
+                    && renewal.acts_begun == self.acts_begun
+                    && self.link == Link::Steady
+                {
+                    self.link = Link::Doubtful;
+                }
+            }
+            Answer::ActFailed(failure) => {
+                self.act = None;
+                self.fail(failure, now, jitter);
+            }
+            Answer::Registered { .. } | Answer::Written(_) | Answer::Synced(_) => self.act_done(answer, now),
+        }
+    }
+
+    fn act_done(&mut self, answer: Answer, now: Timestamp) {
+        let Some(Act { version, kind }) = self.act.take() else { return };
+        match (kind, answer) {
+            (ActKind::Register { claimed, sent_at }, Answer::Registered { differs, lease }) => {
+                self.failures = 0;
+                self.renewed(sent_at, lease, now);
+                self.link = if differs { Link::Doubtful } else { Link::Steady };
+                if !differs {
+                    self.told_all(claimed);
+                }
+            }
+            (ActKind::Write { told }, Answer::Written(results)) => {
+                self.told_version = version;
+                self.note_refusals(&results, |key| told.get(key).cloned().flatten());
+                for (key, state) in told {
+                    let taken = results.iter().any(|(name, result)| *name == key && result.is_ok());
+                    if taken {
+                        self.tell(key.clone(), state);
+                    }
+                    self.compare(key);
+                }
+            }
+            (ActKind::Sync { mut named }, Answer::Synced(results)) => {
+                self.told_version = version;
+                self.note_refusals(&results, |key| named.get(key).cloned());
+                for (key, _) in results.iter().filter(|(_, result)| result.is_err()) {
+                    // What the registry took before stays.
+                    match self.told.get(key) {
+                        Some(before) => named.insert(key.clone(), before.clone()),
+                        None => named.remove(key),
+                    };
+                }
+                // A renewal may have failed meanwhile: then another registry is to be asked first.
+                if self.link == Link::Doubtful {
+                    self.link = Link::Steady;
+                }
+                self.told_all(named);
+            }
+            // An answer to a call that was given up meanwhile.
+            (kind, _) => self.act = Some(Act { version, kind }),
+        }
+    }
+
+    fn register(&mut self, now: Timestamp) -> Call {
+        let claimed = self.acceptable();
+        let sum = claimed.values().map(|state| state.leaf).collect();
+        self.told_version = self.begin(ActKind::Register { claimed, sent_at: now });
+        self.renewal = None;
+        Call::Register { version: self.told_version, sum }
+    }
+
+    fn sync(&mut self) -> Call {
+        let named = self.acceptable();
+        let names = named.iter().map(|(key, state)| (key.clone(), state.leaf)).collect();
+        Call::Sync { version: self.begin(ActKind::Sync { named }), names }
+    }
+
+    fn write(&mut self, now: Timestamp) -> Option<Call> {
+        let due: Vec<_> = self.pending.iter().filter(|key| self.due(key).has_passed(now)).cloned().collect();
+        let (mut ops, mut told, mut bytes) = (Vec::new(), BTreeMap::new(), 0);
+        for key in due {
+            let state = self.exports.get(&key).cloned();
+            bytes += state.as_ref().map_or(0, estimated_bytes);
+            if !ops.is_empty() && bytes > BATCH_BYTES {
+                break;
+            }
+            ops.push(match (&state, self.told.get(&key)) {
+                (None, _) => Op::Delete { key: key.clone() },
+                (Some(state), Some(told)) if told.spec == state.spec => Op::PutEndpoints {
+                    key: key.clone(),
+                    leaf: state.leaf,
+                    endpoints: Arc::clone(&state.endpoints),
+                },
+                (Some(state), _) => put(&key, state),
+            });
+            self.sent_at.insert(key.clone(), now);
+            told.insert(key, state);
+        }
+        if ops.is_empty() {
+            return None;
+        }
+        for key in told.keys() {
+            self.pending.remove(key);
+        }
+        Some(Call::Write { version: self.begin(ActKind::Write { told }), ops })
+    }
+
+    fn begin(&mut self, kind: ActKind) -> Version {
+        self.acts_begun += 1;
+        self.seq += 1;
+        let version = Version::new(self.term, self.seq);
+        self.act = Some(Act { version, kind });
+        version
+    }
+
+    fn renewed(&mut self, sent_at: Timestamp, lease: Duration, now: Timestamp) {
+        self.timing = Timing::of_lease(lease);
+        self.lease_until = Some(sent_at + lease);
+        self.renew_at = (sent_at + self.timing.heartbeat()).max(now);
+    }
+
+    fn fail(&mut self, failure: Failure, now: Timestamp, jitter: f64) {
+        self.link = match failure {
+            Failure::UnknownMember => Link::Down { retry_at: now },
+            Failure::OldTerm { floor } => Link::Deposed { floor },
+            Failure::Refused { .. } => Link::Down { retry_at: now + self.timing.lease() },
+            Failure::Unavailable { .. } => {
+                self.url = (self.url + 1) % self.urls;
+                let wait = self.backoff().mul_f64(jitter.clamp(0.0, 1.0));
+                self.failures = self.failures.saturating_add(1);
+                Link::Down { retry_at: now + wait }
+            }
+        };
+    }
+
+    /// The longest wait before the next try: doubles with every round over all URLs.
+    fn backoff(&self) -> Duration {
+        let rounds = self.failures / u32::try_from(self.urls).unwrap_or(u32::MAX);
+        (self.timing.first_backoff() * 2_u32.saturating_pow(rounds.min(16))).min(self.timing.max_backoff())
+    }
+}

@@ -1,0 +1,107 @@
+//! What an outbox asks its driver to do, and what it is told of it.
+
+use crate::ids::ServiceKey;
+use crate::registry::Op;
+use crate::validate::Refusal;
+use crate::version::{Leaf, Sum, Version};
+use std::time::Duration;
+
+/// A call to make to the registry of [`super::Outbox::url`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Ask for membership and compare sums.
+    Register {
+        /// The version of this act.
+        version: Version,
+        /// The sum of what the cluster exports.
+        sum: Sum,
+    },
+    /// Renew the lease and compare sums.
+    Renew {
+        /// The version of the set that was told.
+        version: Version,
+        /// Its sum.
+        sum: Sum,
+    },
+    /// Tell changes.
+    Write {
+        /// The version of this act.
+        version: Version,
+        /// The changes; each key once.
+        ops: Vec<Op>,
+    },
+    /// Make the registry hold the whole set; answer its wants with [`super::Outbox::sync_ops`].
+    Sync {
+        /// The version of this act.
+        version: Version,
+        /// All exports with their content hashes.
+        names: Vec<(ServiceKey, Leaf)>,
+    },
+}
+
+/// What became of one export in a Write or Sync.
+pub type OpAnswer = (ServiceKey, Result<(), Refusal>);
+
+/// The answer to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To a Register.
+    Registered {
+        /// Whether the registry holds something else.
+        differs: bool,
+        /// How long a renewal holds.
+        lease: Duration,
+    },
+    /// To a Renew.
+    Renewed {
+        /// Whether the registry holds something else.
+        differs: bool,
+        /// How long a renewal holds.
+        lease: Duration,
+    },
+    /// To a Write.
+    Written(Vec<OpAnswer>),
+    /// To a Sync: what became of the exports that were wanted.
+    Synced(Vec<OpAnswer>),
+    /// An act (Register, Write, Sync) failed.
+    ActFailed(Failure),
+    /// A Renew failed.
+    RenewFailed(Failure),
+}
+
+/// Why a call failed, as far as what to do next depends on it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The registry does not know this cluster: register.
+    #[error("the registry does not know this cluster")]
+    UnknownMember,
+    /// A leader with a higher term has written: raise the term above it, or stop.
+    #[error("a leader with term {floor} has written to the registry")]
+    OldTerm {
+        /// The highest term that the registry saw.
+        floor: u64,
+    },
+    /// The registry will not have this cluster, e.g. since another one uses its id; asking elsewhere does not help.
+    #[error("{reason}")]
+    Refused {
+        /// The registry's words.
+        reason: String,
+    },
+    /// The registry did not answer, or not usefully; another one may.
+    #[error("{reason}")]
+    Unavailable {
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// How far an export has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The registry has not taken its last state yet.
+    Pending,
+    /// The registry holds its last state.
+    Accepted,
+    /// The registry refuses its last state.
+    Refused(Refusal),
+}

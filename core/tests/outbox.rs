@@ -1,0 +1,362 @@
+//! The outbox by events: what it asks for, in which order, and what it believes afterwards.
+
+use mcs_core::ids::ServiceKey;
+use mcs_core::model::{EndpointSet, ExportSpec, GroupKey, IpFamily};
+use mcs_core::outbox::{Answer, Call, Failure, Outbox, Progress};
+use mcs_core::registry::Op;
+use mcs_core::time::Timestamp;
+use mcs_core::timing::Timing;
+use mcs_core::validate::Refusal;
+use mcs_core::version::{Leaf, Sum, Version};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(30);
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_registry_that_holds_the_same_is_told_nothing() {
+    let mut test = TestOutbox::new(1);
+    test.set("cart", 1);
+
+    assert_eq!(
+        test.call(),
+        Some(Call::Register { version: Version::new(7, 1), sum: test.sum_of(&[("cart", 1)]) })
+    );
+    test.answer(Answer::Registered { differs: false, lease: LEASE });
+
+    assert_eq!(test.call(), None);
+    assert_eq!(test.progress("cart"), Some(Progress::Accepted));
+    assert_eq!(test.outbox.poll_timeout(), Some(test.now + HEARTBEAT));
+}
+
+#[test]
+fn a_registry_that_differs_is_synced_with_what_it_wants() {
+    let mut test = TestOutbox::new(1);
+    test.set("cart", 1);
+    test.set("pay", 1);
+    test.register(true);
+
+    let names = vec![(key("cart"), leaf("cart", 1)), (key("pay"), leaf("pay", 1))];
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 2), names }));
+    assert_eq!(test.outbox.sync_ops(&[key("pay")]), vec![put("pay", 1)]);
+    test.answer(Answer::Synced(vec![(key("pay"), Ok(()))]));
+
+    assert_eq!(test.call(), None);
+    assert_eq!(
+        (test.progress("cart"), test.progress("pay")),
+        (Some(Progress::Accepted), Some(Progress::Accepted))
+    );
+}
+
+#[test]
+fn a_change_is_sent_at_once_and_the_next_of_the_same_export_a_tenth_of_a_second_later() {
+    let mut test = TestOutbox::steady();
+    test.set("cart", 1);
+    assert_eq!(test.call(), Some(Call::Write { version: Version::new(7, 2), ops: vec![put("cart", 1)] }));
+    test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
+
+    test.set("cart", 2);
+    test.set("cart", 3);
+    test.advance(Duration::from_millis(99));
+    assert_eq!(test.call(), None);
+    test.advance(Duration::from_millis(1));
+    assert_eq!(
+        test.call(),
+        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 3)] })
+    );
+}
+
+#[test]
+fn a_change_and_its_reversal_send_nothing() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+
+    test.set("cart", 2);
+    test.set("cart", 1);
+    test.advance(Duration::from_secs(1));
+
+    assert_eq!(test.call(), None);
+    assert_eq!(test.outbox.backlog(), 0);
+}
+
+#[test]
+fn a_refused_export_waits_for_its_next_change_and_holds_up_no_other() {
+    let mut test = TestOutbox::steady();
+    test.set("cart", 1);
+    test.set("pay", 1);
+    assert!(test.call().is_some());
+    test.answer(Answer::Written(vec![(key("cart"), Err(refusal())), (key("pay"), Ok(()))]));
+
+    assert_eq!(
+        (test.progress("cart"), test.progress("pay")),
+        (Some(Progress::Refused(refusal())), Some(Progress::Accepted))
+    );
+    test.advance(HEARTBEAT);
+    assert_eq!(
+        test.call(),
+        Some(Call::Renew { version: Version::new(7, 2), sum: test.sum_of(&[("pay", 1)]) })
+    );
+    test.set("cart", 2);
+    assert_eq!(test.call(), Some(Call::Write { version: Version::new(7, 3), ops: vec![put("cart", 2)] }));
+}
+
+#[test]
+fn the_state_that_was_accepted_before_a_refusal_stays_in_the_sum() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.advance(Duration::from_millis(100));
+    test.set("cart", 2);
+    assert!(test.call().is_some());
+    test.answer(Answer::Written(vec![(key("cart"), Err(refusal()))]));
+
+    test.advance(HEARTBEAT);
+    assert_eq!(
+        test.call(),
+        Some(Call::Renew { version: Version::new(7, 3), sum: test.sum_of(&[("cart", 1)]) })
+    );
+    test.answer(Answer::RenewFailed(Failure::UnknownMember));
+    assert_eq!(
+        test.call(),
+        Some(Call::Register { version: Version::new(7, 4), sum: test.sum_of(&[("cart", 1)]) })
+    );
+}
+
+#[test]
+fn a_differing_renewal_starts_a_sync_unless_an_act_crossed_it() {
+    let mut test = TestOutbox::steady();
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.set("cart", 1);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
+    test.answer(Answer::Renewed { differs: true, lease: LEASE });
+    assert_eq!(test.call(), None);
+
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::Renewed { differs: true, lease: LEASE });
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+}
+
+#[test]
+fn a_failed_write_ends_in_a_registration_at_the_next_url_that_claims_the_last_state() {
+    let mut test = TestOutbox::new(2);
+    test.register(false);
+    test.set("cart", 1);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::ActFailed(unavailable()));
+
+    assert_eq!(test.outbox.url(), 1);
+    assert_eq!(test.progress("cart"), Some(Progress::Pending));
+    assert_eq!(
+        test.call(),
+        Some(Call::Register { version: Version::new(7, 3), sum: test.sum_of(&[("cart", 1)]) })
+    );
+}
+
+#[test]
+fn tries_are_spread_further_apart_with_every_round_and_never_more_than_a_sixth_of_a_lease() {
+    let mut test = TestOutbox::new(1);
+    let mut waits = Vec::new();
+    for _ in 0..8 {
+        assert!(matches!(test.call(), Some(Call::Register { .. })));
+        test.fail_with_jitter(Answer::ActFailed(unavailable()), 1.0);
+        let retry_at = test.outbox.poll_timeout().expect("another try");
+        waits.push(retry_at.since(test.now).as_millis());
+        test.now = retry_at;
+    }
+    assert_eq!(waits, [300, 600, 1_200, 2_400, 4_800, 5_000, 5_000, 5_000]);
+}
+
+#[test]
+fn a_deposed_leader_sends_nothing_until_its_term_is_raised() {
+    let mut test = TestOutbox::steady();
+    test.set("cart", 1);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::ActFailed(Failure::OldTerm { floor: 9 }));
+
+    test.advance(LEASE);
+    assert_eq!((test.call(), test.outbox.floor(), test.outbox.poll_timeout()), (None, Some(9), None));
+    test.outbox.set_term(10, test.now);
+    assert_eq!(
+        test.call(),
+        Some(Call::Register { version: Version::new(10, 1), sum: test.sum_of(&[("cart", 1)]) })
+    );
+}
+
+#[test]
+fn a_cluster_that_is_refused_asks_again_after_a_lease_and_at_the_same_url() {
+    let mut test = TestOutbox::new(2);
+    assert!(test.call().is_some());
+    test.answer(Answer::ActFailed(Failure::Refused { reason: "id in use".to_owned() }));
+
+    assert_eq!((test.outbox.url(), test.outbox.poll_timeout()), (0, Some(test.now + LEASE)));
+}
+
+#[test]
+fn the_lease_ends_one_lease_after_the_last_accepted_renewal_was_sent() {
+    let mut test = TestOutbox::steady();
+    let registered_at = test.now;
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::RenewFailed(unavailable()));
+
+    let end = registered_at + LEASE;
+    assert!(!test.outbox.lease_has_ended(Timestamp::from_nanos(end.as_nanos() - 1)));
+    assert!(test.outbox.lease_has_ended(end));
+}
+
+#[test]
+fn an_export_is_gone_only_when_a_registry_has_confirmed_it() {
+    let mut test = TestOutbox::new(1);
+    assert!(!test.outbox.is_gone(&key("cart")), "no registry was asked yet");
+    test.register(false);
+    test.write("cart", 1);
+    test.outbox.unset(&key("cart"));
+    assert!(!test.outbox.is_gone(&key("cart")));
+
+    test.advance(Duration::from_secs(1));
+    assert_eq!(
+        test.call(),
+        Some(Call::Write { version: Version::new(7, 3), ops: vec![Op::Delete { key: key("cart") }] })
+    );
+    test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
+    assert!(test.outbox.is_gone(&key("cart")));
+}
+
+#[test]
+fn what_was_deleted_while_no_registry_was_in_reach_is_left_out_of_the_next_sync() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::RenewFailed(unavailable()));
+    test.outbox.unset(&key("cart"));
+
+    assert_eq!(test.call(), Some(Call::Register { version: Version::new(7, 3), sum: Sum::EMPTY }));
+    test.answer(Answer::Registered { differs: true, lease: LEASE });
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 4), names: vec![] }));
+    test.answer(Answer::Synced(vec![]));
+    assert!(test.outbox.is_gone(&key("cart")));
+    assert_eq!(test.call(), None);
+}
+
+#[test]
+fn a_change_during_a_sync_is_told_after_it() {
+    let mut test = TestOutbox::new(1);
+    test.set("cart", 1);
+    test.register(true);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    test.set("cart", 2);
+    assert_eq!(test.call(), None);
+    test.answer(Answer::Synced(vec![(key("cart"), Ok(()))]));
+
+    assert_eq!(
+        test.call(),
+        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 2)] })
+    );
+}
+
+#[test]
+fn a_shorter_lease_of_the_registry_is_followed() {
+    let mut test = TestOutbox::new(1);
+    assert!(test.call().is_some());
+    test.answer(Answer::Registered { differs: false, lease: Duration::from_secs(3) });
+
+    assert_eq!(test.outbox.poll_timeout(), Some(test.now + Duration::from_secs(1)));
+}
+
+struct TestOutbox {
+    outbox: Outbox,
+    now: Timestamp,
+}
+
+impl TestOutbox {
+    fn new(urls: usize) -> Self {
+        let now = Timestamp::from_millis(1_000);
+        Self { outbox: Outbox::new(Timing::of_lease(LEASE), urls, 7, now), now }
+    }
+
+    fn steady() -> Self {
+        let mut test = Self::new(1);
+        test.register(false);
+        test
+    }
+
+    fn register(&mut self, differs: bool) {
+        assert!(matches!(self.call(), Some(Call::Register { .. })));
+        self.answer(Answer::Registered { differs, lease: LEASE });
+    }
+
+    fn write(&mut self, name: &str, content: u8) {
+        self.set(name, content);
+        assert!(matches!(self.call(), Some(Call::Write { .. })));
+        self.answer(Answer::Written(vec![(key(name), Ok(()))]));
+    }
+
+    fn set(&mut self, name: &str, content: u8) {
+        self.outbox.set(key(name), Arc::new(ExportSpec::default()), Arc::new(endpoints(content)));
+    }
+
+    fn call(&mut self) -> Option<Call> {
+        self.outbox.next_call(self.now)
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.fail_with_jitter(answer, 0.0);
+    }
+
+    fn fail_with_jitter(&mut self, answer: Answer, jitter: f64) {
+        self.outbox.handle_answer(answer, self.now, jitter);
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.now = self.now + by;
+    }
+
+    fn progress(&self, name: &str) -> Option<Progress> {
+        self.outbox.progress(&key(name))
+    }
+
+    fn sum_of(&self, exports: &[(&str, u8)]) -> Sum {
+        exports.iter().map(|(name, content)| leaf(name, *content)).collect()
+    }
+}
+
+fn key(name: &str) -> ServiceKey {
+    ServiceKey::new("shop", name).expect("a valid key")
+}
+
+fn endpoints(content: u8) -> EndpointSet {
+    let mut set = EndpointSet::default();
+    let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, content));
+    set.insert(GroupKey::new(IpFamily::V4, []), address, Default::default());
+    set
+}
+
+fn leaf(name: &str, content: u8) -> Leaf {
+    Leaf::of(&key(name), &ExportSpec::default(), &endpoints(content))
+}
+
+fn put(name: &str, content: u8) -> Op {
+    Op::Put {
+        key: key(name),
+        leaf: leaf(name, content),
+        spec: Arc::new(ExportSpec::default()),
+        endpoints: Arc::new(endpoints(content)),
+    }
+}
+
+fn put_endpoints(name: &str, content: u8) -> Op {
+    Op::PutEndpoints { key: key(name), leaf: leaf(name, content), endpoints: Arc::new(endpoints(content)) }
+}
+
+fn refusal() -> Refusal {
+    Refusal { field: "ports".to_owned(), problem: "too many".to_owned() }
+}
+
+fn unavailable() -> Failure {
+    Failure::Unavailable { reason: "connection refused".to_owned() }
+}
