@@ -95,8 +95,8 @@ advisories: ## Check dependencies for known vulnerabilities (needs cargo-deny an
 
 .PHONY: crds
 crds: ## Write the CRDs anew from the types of the controller
-	UPDATE_CRDS=1 cargo test --workspace --locked --lib crds
+	UPDATE_CRDS=1 cargo test --locked -p mcs-controller --test it crds::
 
 .PHONY: crds-check
 crds-check:
-	cargo test --workspace --locked --lib crds
+	cargo test --locked -p mcs-controller --test it crds::
