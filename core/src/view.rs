@@ -4,7 +4,8 @@
 //! endpoints, and decides for each import what shall be there. Two rules stand above all: incomplete knowledge never
 //! deletes, and nothing goes back in time (registry contract: leases and what is shown when). So, of a source cluster:
 //!
-//! - a statement counts only while it is not older than what was seen of the same UID, whichever registry made it;
+//! - a statement counts only while it is not older than what was seen of the same UID, whichever registry made it, or
+//!   while the section of a whole cluster says that it is still the newest;
 //! - what it no longer has goes when a snapshot was told to its end, the cluster is whole there, its version there is
 //!   at least the applied one, and the importer's own cluster is listed; or when its lease ran out; or when complete
 //!   views have not listed it for the grace that the registry named;

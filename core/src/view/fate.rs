@@ -4,6 +4,7 @@ use super::known::{Known, Service};
 use super::{Decision, Shown, Source, View, Wanted};
 use crate::ids::{ClusterId, ClusterUid, Region, ServiceKey};
 use crate::model::{GoodPort, Header, MemberState, Part, Section};
+use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -120,11 +121,14 @@ impl View {
             Standing::Left(_) => return Fate::Doubt,
             Standing::Listed { section, whole } => (section, whole),
         };
-        match (self.told_part(known, section), ports) {
-            (Some(part), Some(good_ports)) if self.is_newest(part, known, section) => Fate::Show(Shown {
+        let counting = self
+            .told_part(known, section)
+            .map(|part| self.counts_as(part, known, section).map(|version| (part, version)));
+        match (counting, ports) {
+            (Some(Some((part, version))), Some(good_ports)) => Fate::Show(Shown {
                 uid: Some(section.uid.clone()),
                 region: section.region.clone(),
-                version: Some(part.version),
+                version: Some(version),
                 good_ports,
                 endpoints: part.endpoints.clone(),
                 local: false,
@@ -187,7 +191,10 @@ impl View {
             let section = self.clusters.get(cluster).and_then(|known| known.told_in(self.watch.snapshot));
             let merged = service.sources.get(cluster).and_then(|known| known.merged.as_ref());
             match merged.filter(|(of, _)| of.as_ref() == section.map(|section| &section.uid)) {
-                Some((_, version)) => participant.version >= *version,
+                Some((_, version)) => {
+                    participant.version >= *version
+                        || section.is_some_and(|section| proves(section, *version))
+                }
                 None => !section.is_some_and(|section| self.lags(section)),
             }
         });
@@ -200,7 +207,7 @@ impl View {
             self.services.get(key).and_then(|service| service.sources.get(cluster)).and_then(|known| {
                 let section = self.clusters.get(cluster)?.told_in(self.watch.snapshot)?;
                 let part = self.told_part(known, section)?;
-                self.is_newest(part, known, section).then(|| (part.uid.clone(), part.version))
+                Some((part.uid.clone(), self.counts_as(part, known, section)?))
             });
         if let (Some(floor), Some(service)) = (counting, self.services.get_mut(key))
             && let Some(known) = service.sources.get_mut(cluster)
@@ -272,13 +279,17 @@ impl View {
         told.map(|told| &told.object).filter(|part| part.uid == section.uid)
     }
 
-    /// Whether `part` is not older than what was seen. A part that is new here, but belongs to a state older than one
-    /// that was seen whole, was deleted in between.
-    fn is_newest(&self, part: &Part, known: &Known, section: &Section) -> bool {
-        match known.floor_of(&part.uid) {
-            Some(floor) => part.version >= floor,
+    /// The version of which `part` is the state, if it is not older than what was seen. A part may be older than that
+    /// and be the state all the same: another registry, where the content never was another one, was not told it
+    /// again; then its section says so. A part that is new here, but belongs to a state older than one that was seen
+    /// whole, was deleted in between.
+    fn counts_as(&self, part: &Part, known: &Known, section: &Section) -> Option<Version> {
+        let counts = match known.floor_of(&part.uid) {
+            Some(floor) if part.version < floor => return proves(section, floor).then_some(section.version),
+            Some(_) => true,
             None => !self.lags(section) || self.seen.get(&part.uid).is_none_or(|seen| part.version > *seen),
-        }
+        };
+        counts.then_some(part.version)
     }
 
     /// The merge, if the present view tells it.
@@ -295,6 +306,11 @@ impl View {
         self.watch.long_complete
             && self.clusters.values().filter_map(|cluster| cluster.told_in(snapshot)).all(known)
     }
+}
+
+/// Whether all that `section` has told is at least as new as `version`.
+fn proves(section: &Section, version: Version) -> bool {
+    section.whole && section.version >= version
 }
 
 fn takes_part(header: &Header, cluster: &ClusterId) -> bool {

@@ -6,6 +6,7 @@ use super::known::{Told, unlink};
 use crate::ids::{ClusterId, Epoch, ServiceKey};
 use crate::model::{Change, Frame, Header, Object, ObjectKey, Part, Section};
 use crate::time::Timestamp;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,14 +232,21 @@ impl View {
     /// `header` counts: later ones must not be made from older exports.
     fn note_merge(&mut self, key: &ServiceKey, header: Arc<Header>) {
         let Some(service) = self.services.get_mut(key) else { return };
-        for known in service.sources.values_mut() {
-            known.merged = None;
-        }
+        let mut before: BTreeMap<_, _> = service
+            .sources
+            .iter_mut()
+            .filter_map(|(cluster, known)| Some((cluster.clone(), known.merged.take()?)))
+            .collect();
         for participant in &header.participants {
             let cluster = &participant.cluster;
             let section = self.clusters.get(cluster).and_then(|known| known.told_in(self.watch.snapshot));
+            let uid = section.map(|section| section.uid.clone());
+            // An older definition counted as its section's proof says it is still the newest.
+            let proven =
+                before.remove(cluster).filter(|(of, version)| *of == uid && *version > participant.version);
+            let proven = proven.and(section).map(|section| section.version);
             let known = service.sources.entry(cluster.clone()).or_default();
-            known.merged = Some((section.map(|section| section.uid.clone()), participant.version));
+            known.merged = Some((uid, participant.version.max(proven.unwrap_or_default())));
             self.by_cluster.entry(cluster.clone()).or_default().insert(key.clone());
         }
         service.settled = Some(header);
