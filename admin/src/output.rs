@@ -1,0 +1,86 @@
+//! What is printed of a clusterset: a table for people, proto3 JSON and the same as YAML for programs.
+//!
+//! Guarantees: equal answers give equal text, sorted by cluster and Service whatever the registry's order; no colours,
+//! no wrapping at the width of a terminal. Times are shown as the registry told them, not as an age: an age would mix
+//! the registry's clock with the caller's.
+
+mod table;
+
+use mcs_core::ids::ClustersetId;
+use mcs_proto::pb;
+use mcs_proto::url::RegistryUrl;
+use serde::Serialize;
+
+/// How a description is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// For programs and people.
+    Yaml,
+}
+
+/// Why an answer cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unprintable {
+    /// A value that JSON has no form for, such as an enum value of a newer registry.
+    #[error("the registry's answer cannot be written as JSON; -o table may still show it")]
+    Json(#[from] serde_json::Error),
+    /// The same of YAML.
+    #[error("the registry's answer cannot be written as YAML; -o table may still show it")]
+    Yaml(#[from] serde_saphyr::ser::Error),
+}
+
+/// What one registry knows of a clusterset.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Description {
+    #[serde(skip)]
+    url: RegistryUrl,
+    #[serde(skip)]
+    clusterset: ClustersetId,
+    clusters: Vec<pb::Cluster>,
+    exports: Vec<pb::Export>,
+    imports: Vec<pb::Import>,
+    /// Whether every cluster of the set is known to the registry, in all three answers.
+    complete: bool,
+}
+
+impl Description {
+    /// The three lists of the registry at `url`.
+    pub(crate) fn new(
+        url: RegistryUrl,
+        clusterset: ClustersetId,
+        clusters: pb::ListClustersResponse,
+        exports: pb::ListExportsResponse,
+        imports: pb::ListImportsResponse,
+    ) -> Self {
+        let complete = clusters.complete && exports.complete && imports.complete;
+        let (mut clusters, mut exports, mut imports) = (clusters.clusters, exports.exports, imports.imports);
+        clusters.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+        exports.sort_by_cached_key(|export| (name(export.key.as_ref()), export.cluster.clone()));
+        imports.sort_by_cached_key(|import| name(import.key.as_ref()));
+        Self { url, clusterset, clusters, exports, imports, complete }
+    }
+
+    /// The text to print, with a line end.
+    ///
+    /// # Errors
+    /// JSON and YAML have no form for it.
+    pub(crate) fn print(&self, format: Format) -> Result<String, Unprintable> {
+        match format {
+            Format::Table => Ok(table::print(self)),
+            Format::Json => Ok(serde_json::to_string_pretty(self)? + "\n"),
+            Format::Yaml => Ok(serde_saphyr::to_string(self)?),
+        }
+    }
+}
+
+/// `namespace/name`.
+fn name(key: Option<&pb::ServiceKey>) -> String {
+    key.map_or_else(|| "?".to_owned(), |key| format!("{}/{}", key.namespace, key.name))
+}
+
+#[cfg(test)]
+mod tests;
