@@ -1,1 +1,124 @@
-//! placeholder
+//! The Global Discovery Service. It answers which pools exist (`GET /pools`, read by routers) and which router
+//! replicas a relay connects to (`GET /routers`); relays register their pools with `POST /pools`.
+//!
+//! What is decided is decided in [`mcs_core::pools`]; this crate feeds it and carries out what comes of it:
+//!
+//! ```text
+//!  POST /pools ─► http ─► driver ◄── watch ◄── EndpointSlices of the API server
+//!  GET  lists  ◄─ http ◄─ sheets ◄┘ (mcs_core::pools::directory: events in, changes of both lists out)
+//! ```
+//!
+//! - [`args`]: flags in groups by the mode that uses them
+//! - [`driver`]: the one lock around the directory, and its timers
+//! - [`watch`]: EndpointSlices → facts
+//! - [`http`], [`wire`]: the HTTP API and its JSON
+//! - [`metrics`]: what an operator measures
+
+pub mod args;
+pub mod driver;
+pub mod http;
+pub mod metrics;
+mod sheet;
+pub mod watch;
+pub mod wire;
+
+use mcs_core::pools::directory::Source;
+use mcs_core::pools::naming::{Naming, Services};
+use mcs_core::pools::{Lease, RouterReplica};
+use mcs_core::time::Clock;
+use mcs_runtime::clock::sleep_until;
+use mcs_runtime::ready::Ready;
+use mcs_runtime::shutdown::Watch;
+use mcs_runtime::tasks::Tasks;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// Tasks that are still there after the drain delay and the grace of requests are given up after this.
+const LAST_TASKS: Duration = Duration::from_secs(2);
+
+/// Where pools and router replicas come from.
+#[derive(Clone)]
+pub enum Discovery {
+    /// Pools are those that registered; the router replicas are given.
+    Registrations(Vec<RouterReplica>),
+    /// Pools are the join of registrations with imported EndpointSlices; router replicas are imported.
+    Slices {
+        /// How the MCS implementation names its slices.
+        naming: Naming,
+        /// Which Services are looked for.
+        services: Box<Services>,
+        /// A client of the cluster's API server.
+        client: kube::Client,
+    },
+}
+
+/// What [`serve`] needs to know.
+#[derive(Clone)]
+pub struct Config {
+    /// Where pools come from.
+    pub discovery: Discovery,
+    /// What a registration is granted.
+    pub lease: Lease,
+    /// What the listener allows.
+    pub http: http::Limits,
+    /// How long requests are still answered after the drain began, while the Pod leaves the Service's endpoints.
+    pub drain_delay: Duration,
+}
+
+/// Why the service ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// A metric could not be made.
+    #[error("cannot set up metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// A task ended that has no end of its own.
+    #[error(transparent)]
+    Task(#[from] mcs_runtime::tasks::Ended),
+}
+
+/// Serves until the drain is over.
+///
+/// The listener answers at once; until the first view is there, all but `/livez` is 503.
+///
+/// # Errors
+/// Why it could not start, or which task ended too early.
+pub async fn serve(
+    config: Config,
+    clock: Arc<dyn Clock>,
+    listener: TcpListener,
+    shutdown: Watch,
+) -> Result<(), Failed> {
+    let Config { discovery, lease, http: limits, drain_delay } = config;
+    let registry = mcs_runtime::metrics::registry(metrics::PREFIX)?;
+    let metrics = metrics::Metrics::register(&registry)?;
+
+    let ready = Ready::new(shutdown.clone());
+    let (source, watched) = match discovery {
+        Discovery::Registrations(replicas) => (Source::Registrations(replicas), None),
+        Discovery::Slices { naming, services, client } => {
+            (Source::Slices(naming, *services), Some((naming, client)))
+        }
+    };
+    let view = ready.wait_for("first view of EndpointSlices");
+    let driver = Arc::new(driver::Driver::new(lease, source, clock.clone(), view));
+    registry.register(Box::new(metrics::Sizes::new(driver.clone())?))?;
+
+    let mut tasks = Tasks::new();
+    tasks.spawn_background("timers", driver.clone().run_timers());
+    if let Some((naming, client)) = watched {
+        let watch = watch::SliceWatch::new(client, naming, driver.clone(), clock.clone(), metrics.clone());
+        tasks.spawn_background("watch of EndpointSlices", watch.run());
+    }
+    let router = http::router(http::App::new(driver, ready, registry, metrics, lease, clock.clone()), limits);
+    let draining = shutdown.draining_owned();
+    let stop = async move {
+        draining.await;
+        let end = clock.elapsed() + drain_delay;
+        sleep_until(&*clock, Some(end)).await;
+    };
+    tasks.spawn("http", mcs_runtime::http::serve(listener, router, limits.listener, stop));
+    let grace = drain_delay + limits.listener.grace + LAST_TASKS;
+    tasks.run(&shutdown, grace).await?;
+    Ok(())
+}

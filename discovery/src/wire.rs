@@ -1,0 +1,307 @@
+//! The JSON of the HTTP API: what is read and written, and its translation from and to the vocabulary of the core.
+//!
+//! Unknown fields are ignored, so that relays newer than this service can register; missing lists are empty. URLs are
+//! normalised as WHATWG serialises them, so that equal URLs are equal texts.
+
+use mcs_core::pools::{
+    Capacity, Completeness, Lease, Location, PoolKey, PoolListing, PoolRegistration, RouterReplica,
+};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// Why a body is no registration.
+#[derive(Debug, thiserror::Error)]
+pub enum BadRegistration {
+    /// It is not JSON of the right shape.
+    #[error("{0}")]
+    Shape(String),
+    /// A part of the key is no DNS-1123 label.
+    #[error(transparent)]
+    Key(#[from] mcs_core::ids::InvalidId),
+    /// A field has a value that it cannot have.
+    #[error("{field}: {problem}")]
+    Value {
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct RegistrationBody {
+    key: KeyBody,
+    #[serde(default)]
+    location: Option<LocationBody>,
+    model: String,
+    #[serde(default)]
+    capabilities: Option<Vec<String>>,
+    #[serde(default)]
+    capacity: Option<Vec<CapacityBody>>,
+    #[serde(default)]
+    frontends: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct KeyBody {
+    cluster_id: String,
+    namespace: String,
+    dgd_name: String,
+}
+
+#[derive(Default, Deserialize)]
+struct LocationBody {
+    #[serde(default)]
+    region: Option<Box<str>>,
+    #[serde(default)]
+    availability_zone: Option<Box<str>>,
+    #[serde(default)]
+    datacenter: Option<Box<str>>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct CapacityBody {
+    workers: u64,
+}
+
+/// Reads the body of `POST /pools`.
+///
+/// # Errors
+/// The field that is wrong, and why.
+pub fn registration(body: &[u8]) -> Result<PoolRegistration, BadRegistration> {
+    let shape = |rejection: axum::extract::rejection::JsonRejection| {
+        let text = rejection.body_text();
+        let text = text.strip_prefix("Failed to deserialize the JSON body into the target type: ");
+        BadRegistration::Shape(text.map_or_else(|| rejection.body_text(), str::to_owned))
+    };
+    let axum::Json(body) = axum::Json::<RegistrationBody>::from_bytes(body).map_err(shape)?;
+    let key = PoolKey::new(&body.key.cluster_id, &body.key.namespace, &body.key.dgd_name)?;
+    if body.model.trim().is_empty() {
+        let problem = "must not be blank".to_owned();
+        return Err(BadRegistration::Value { field: "model".to_owned(), problem });
+    }
+    let frontends = body.frontends.unwrap_or_default().into_iter().enumerate().map(|(number, url)| {
+        let bad = |problem| BadRegistration::Value { field: format!("frontends[{number}]"), problem };
+        http_url(&url).map(Into::into).map_err(bad)
+    });
+    let location = body.location.unwrap_or_default();
+    Ok(PoolRegistration {
+        key,
+        location: Location {
+            region: location.region,
+            availability_zone: location.availability_zone,
+            datacenter: location.datacenter,
+        },
+        model: body.model.into(),
+        capabilities: body.capabilities.unwrap_or_default().into_iter().map(Into::into).collect(),
+        capacity: body
+            .capacity
+            .unwrap_or_default()
+            .into_iter()
+            .map(|entry| Capacity { workers: entry.workers })
+            .collect(),
+        frontends: frontends.collect::<Result<_, _>>()?,
+    })
+}
+
+/// An HTTP URL as WHATWG serialises it.
+///
+/// # Errors
+/// Why the text is none.
+pub fn http_url(text: &str) -> Result<String, String> {
+    let url = Url::parse(text).map_err(|error| format!("{text:?} is not a URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err(format!("{text:?} is not an http or https URL"));
+    }
+    Ok(url.into())
+}
+
+#[derive(Serialize)]
+struct LeaseBody {
+    lease_duration_secs: u64,
+    heartbeat_interval_secs: u64,
+}
+
+#[derive(Serialize)]
+struct PoolBody<'a> {
+    key: PoolKeyBody<'a>,
+    location: PoolLocationBody<'a>,
+    model: &'a str,
+    capabilities: &'a [Box<str>],
+    frontends: &'a [Box<str>],
+    capacity: Vec<CapacityBody>,
+    relay_identities: &'a [Box<str>],
+}
+
+#[derive(Serialize)]
+struct PoolKeyBody<'a> {
+    cluster_id: &'a str,
+    namespace: &'a str,
+    dgd_name: &'a str,
+}
+
+#[derive(Serialize)]
+struct PoolLocationBody<'a> {
+    region: Option<&'a str>,
+    availability_zone: Option<&'a str>,
+    datacenter: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ReplicaBody<'a> {
+    id: String,
+    url: &'a str,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: &'a str,
+}
+
+/// The answer to a registration.
+pub fn lease(lease: Lease) -> Vec<u8> {
+    json(&LeaseBody {
+        lease_duration_secs: lease.duration.as_secs(),
+        heartbeat_interval_secs: lease.heartbeat_interval.as_secs(),
+    })
+}
+
+/// One entry of `GET /pools`.
+pub fn pool(listing: &PoolListing) -> Vec<u8> {
+    let (registration, key) = (&listing.registration, listing.key());
+    json(&PoolBody {
+        key: PoolKeyBody {
+            cluster_id: key.cluster_id(),
+            namespace: key.namespace(),
+            dgd_name: key.dgd_name(),
+        },
+        location: PoolLocationBody {
+            region: listing.region(),
+            availability_zone: registration.location.availability_zone.as_deref(),
+            datacenter: registration.location.datacenter.as_deref(),
+        },
+        model: &registration.model,
+        capabilities: &registration.capabilities,
+        frontends: listing.frontends(),
+        capacity: registration.capacity.iter().map(|entry| CapacityBody { workers: entry.workers }).collect(),
+        relay_identities: listing.relay_identities(),
+    })
+}
+
+/// One entry of `GET /routers`.
+pub fn replica(replica: &RouterReplica) -> Vec<u8> {
+    json(&ReplicaBody { id: replica.id.to_string(), url: &replica.url })
+}
+
+/// The body of an answer that is no success.
+pub fn error(message: &str) -> Vec<u8> {
+    json(&ErrorBody { error: message })
+}
+
+/// What stands before and after the entries of a list.
+pub fn list_frame(name: &str, completeness: Completeness) -> (String, String) {
+    let complete = completeness == Completeness::Exact;
+    (format!("{{\"{name}\":["), format!("],\"complete\":{complete}}}"))
+}
+
+/// The text of a value that always has one: its fields are texts, numbers and lists.
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"{
+        "key": {"cluster_id": "east", "namespace": "ml", "dgd_name": "chat"},
+        "location": {"region": "us-east-2", "availability_zone": null, "datacenter": "ohio"},
+        "model": "llama", "capabilities": ["chat", "tools"],
+        "capacity": [{"workers": 4}, {"workers": 2, "gpus": 8}],
+        "frontends": ["HTTP://10.43.1.2:8000", "http://[FD00:0::1]:80"],
+        "weight": 5
+    }"#;
+
+    /// Case O62: an unknown field is accepted and ignored.
+    #[test]
+    fn a_registration_is_listed_with_normalised_urls_and_without_unknown_fields() {
+        let listing =
+            PoolListing { registration: registration(WHOLE.as_bytes()).unwrap().into(), facts: None };
+        let expected = concat!(
+            r#"{"key":{"cluster_id":"east","namespace":"ml","dgd_name":"chat"},"#,
+            r#""location":{"region":"us-east-2","availability_zone":null,"datacenter":"ohio"},"#,
+            r#""model":"llama","capabilities":["chat","tools"],"#,
+            r#""frontends":["http://10.43.1.2:8000/","http://[fd00::1]/"],"#,
+            r#""capacity":[{"workers":4},{"workers":2}],"relay_identities":[]}"#,
+        );
+        assert_eq!(String::from_utf8(pool(&listing)).unwrap(), expected);
+    }
+
+    #[test]
+    fn missing_and_null_lists_are_empty_and_a_missing_location_is_unknown() {
+        let key = r#""key":{"cluster_id":"east","namespace":"ml","dgd_name":"chat"}"#;
+        let short = registration(format!(r#"{{{key},"model":"llama"}}"#).as_bytes()).unwrap();
+        let nulls = format!(
+            r#"{{{key},"model":"llama","location":null,"capabilities":null,"capacity":null,"frontends":null}}"#
+        );
+        assert_eq!(registration(nulls.as_bytes()).unwrap(), short);
+        assert_eq!((short.location, short.frontends.len()), (Location::default(), 0));
+    }
+
+    #[test]
+    fn a_refusal_names_the_field() {
+        let cases: [(&str, &str, &str); 12] = [
+            (r#""east""#, "7", "key.cluster_id: invalid type"),
+            (r#""east""#, r#""East""#, r#"key.cluster_id "East": must consist of"#),
+            (r#""ml""#, r#""""#, r#"key.namespace "": must not be empty"#),
+            (r#", "dgd_name": "chat""#, "", "key: missing field `dgd_name`"),
+            (r#""llama""#, r#"" ""#, "model: must not be blank"),
+            (r#""llama""#, "null", "model: invalid type"),
+            (r#"["chat", "tools"]"#, r#""chat""#, "capabilities: invalid type"),
+            (r#"{"workers": 4}"#, "{}", "capacity[0]: missing field `workers`"),
+            (r#"{"workers": 4}"#, r#"{"workers": -1}"#, "capacity[0].workers: invalid value"),
+            (r#"HTTP://10.43.1.2:8000"#, "10.43.1.2:8000", "frontends[0]: \"10.43.1.2:8000\" is not a URL"),
+            (r#"HTTP://10.43.1.2:8000"#, "unix:/run/x", "frontends[0]: \"unix:/run/x\" is not an http"),
+            (r#""ohio""#, "1", "location.datacenter: invalid type"),
+        ];
+        for (from, to, expected) in cases {
+            let body = WHOLE.replacen(from, to, 1);
+            let refused = registration(body.as_bytes()).unwrap_err().to_string();
+            assert!(refused.starts_with(expected), "{to}: {refused}");
+        }
+        assert!(registration(b"{").is_err());
+    }
+
+    /// The core writes URLs of endpoints without the url crate; both must give the same text.
+    #[test]
+    fn urls_of_endpoints_are_as_whatwg_serialises_them() {
+        use mcs_core::model::{EndpointPort, Protocol};
+        use mcs_core::slices::{SliceEndpoint, SliceFacts, ready_endpoints};
+        for address in
+            ["10.0.0.1", "fd00::1", "2001:db8:0:0:1:0:0:1", "::1", "fe80:0:0:1::", "::ffff:10.0.0.1"]
+        {
+            for (number, app_protocol) in
+                [(80, None), (443, Some("https")), (443, None), (8000, Some("https"))]
+            {
+                let app_protocol: Option<String> = app_protocol.map(str::to_owned);
+                let slice = SliceFacts {
+                    service: "chat-frontend".into(),
+                    cluster: mcs_core::ids::ClusterId::new("east").unwrap(),
+                    region: None,
+                    ports: vec![EndpointPort {
+                        name: "http".into(),
+                        protocol: Protocol::Tcp,
+                        port: Some(number),
+                        app_protocol,
+                    }],
+                    endpoints: vec![SliceEndpoint {
+                        addresses: vec![address.parse().unwrap()],
+                        ..SliceEndpoint::default()
+                    }],
+                };
+                let url = ready_endpoints([&slice]).pods.first().and_then(|pod| pod.url("http")).unwrap();
+                assert_eq!(http_url(&url), Ok(url));
+            }
+        }
+    }
+}
