@@ -190,10 +190,14 @@ impl Elector {
         self.observe(Some(record), now);
     }
 
-    /// A write failed, or is not known to have succeeded. The Lease is to be looked at before the next. Not to be
-    /// called when the Lease was another than the observed one: then looking at it is all there is to wait for.
+    /// A write failed, or is not known to have succeeded. Not to be called when the Lease was another than the
+    /// observed one: then looking at it is all there is to wait for. A release is not tried again: the Lease runs out
+    /// by itself, and the process is to end.
     pub fn handle_failed(&mut self, started: Timestamp) {
         self.next_try = started + self.policy.retry_period;
+        if self.stopping {
+            self.role = Role::Standby;
+        }
     }
 
     /// A leader whose renew deadline has passed leads no more.
@@ -248,6 +252,11 @@ impl Elector {
     pub fn stop(&mut self) {
         self.stopping = true;
         self.next_try = Timestamp::ZERO;
+    }
+
+    /// Whether [`Elector::stop`] was called.
+    pub const fn is_stopping(&self) -> bool {
+        self.stopping
     }
 
     /// Whether nothing is left to do after [`Elector::stop`].

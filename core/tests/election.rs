@@ -172,6 +172,14 @@ fn a_stopping_leader_writes_nothing_more_and_releases_the_lease() {
 }
 
 #[test]
+fn a_release_that_fails_is_not_tried_again() {
+    let mut elector = leader(3);
+    elector.stop();
+    elector.handle_failed(at(10));
+    assert_eq!((elector.is_stopped(), elector.next_write(at(9_000))), (true, None));
+}
+
+#[test]
 fn a_stopping_leader_past_its_fence_releases_nothing() {
     let mut elector = leader(3);
     elector.stop();
