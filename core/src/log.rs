@@ -101,7 +101,14 @@ impl<V> StateLog<V> {
 
     /// All objects that there are, with the revision of each: first sections, then headers, then parts.
     pub fn snapshot(&self) -> impl Iterator<Item = (u64, &ObjectKey, &V)> {
-        self.newest_of.iter().filter_map(|(key, revision)| {
+        self.snapshot_after(None)
+    }
+
+    /// The objects of [`StateLog::snapshot`] that come after `key`, so that a snapshot can be told in batches. What
+    /// changes between two batches is what [`StateLog::since`] says of the revision at the first.
+    pub fn snapshot_after(&self, key: Option<&ObjectKey>) -> impl Iterator<Item = (u64, &ObjectKey, &V)> {
+        let after = (key.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        self.newest_of.range::<ObjectKey, _>(after).filter_map(|(key, revision)| {
             let (_, state) = self.entries.get(revision)?;
             Some((*revision, key, state.as_ref()?))
         })

@@ -28,12 +28,16 @@ pub mod url;
 pub mod well_known;
 
 mod generated {
+    #![expect(clippy::allow_attributes, clippy::use_self, reason = "generated")]
+
     tonic::include_proto!("dynamo.mcs.v1");
     include!(concat!(env!("OUT_DIR"), "/dynamo.mcs.v1.serde.rs"));
 }
 
 #[cfg(feature = "server")]
 mod served {
+    #![expect(clippy::allow_attributes, reason = "generated")]
+
     include!(concat!(env!("OUT_DIR"), "/server/dynamo.mcs.v1.rs"));
 }
 

@@ -14,6 +14,7 @@
 //! Reasons travel as `google.rpc.ErrorInfo`; people read the message, programs the code and the reason.
 
 use crate::convert::ConversionError;
+use mcs_core::outbox::Failure;
 use mcs_core::registry::Refused;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -70,14 +71,17 @@ pub fn refused(refused: &Refused) -> Status {
         Refused::Active { cluster } => {
             with_reason(Code::FailedPrecondition, message, LEASE_ACTIVE, [("cluster", cluster.to_string())])
         }
-        Refused::TooManyClusters { limit } => {
-            let metadata = [("limit", "max-clusters".to_owned()), ("most", limit.to_string())];
-            with_reason(Code::ResourceExhausted, message, LIMIT, metadata)
-        }
+        Refused::TooManyClusters { limit } => self::limit(message, "max-clusters", *limit),
         Refused::NoSync { cluster, .. } => {
             with_reason(Code::Aborted, message, NO_SYNC, [("cluster", cluster.to_string())])
         }
     }
+}
+
+/// A limit of the registry, by its name.
+pub fn limit(message: String, limit: &str, most: usize) -> Status {
+    let metadata = [("limit", limit.to_owned()), ("most", most.to_string())];
+    with_reason(Code::ResourceExhausted, message, LIMIT, metadata)
 }
 
 /// The registry cannot answer now; another one may.
@@ -186,4 +190,21 @@ fn with_sources(status: &Status, mut message: String) -> String {
         source = error.source();
     }
     message
+}
+
+impl From<CallFailed> for Failure {
+    fn from(failed: CallFailed) -> Self {
+        match failed {
+            CallFailed::UnknownCluster => Self::UnknownMember,
+            CallFailed::OldTerm { floor } => Self::OldTerm { floor },
+            CallFailed::Invalid { .. }
+            | CallFailed::Claimed { .. }
+            | CallFailed::LeaseActive { .. }
+            | CallFailed::Limit { .. } => Self::Refused { reason: failed.to_string() },
+            CallFailed::Denied { .. }
+            | CallFailed::Unavailable { .. }
+            | CallFailed::TimedOut { .. }
+            | CallFailed::Unreadable(_) => Self::Unavailable { reason: failed.to_string() },
+        }
+    }
 }

@@ -1,1 +1,108 @@
-//! placeholder
+//! The registry of clustersets: holds the clusters of each, what they export, and merges the exports of one Service
+//! into one import.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`args`] | flags → [`Config`] |
+//! | `service` | use cases: checks what comes in, finds the clusterset, answers |
+//! | `clusterset` | one clusterset: [`mcs_core::registry`] and [`mcs_core::log`] behind a lock; a change is encoded once |
+//! | `watch` | a watcher: a cursor into the log |
+//! | `lists` | pages of clusters, exports and imports |
+//! | `grpc`, `rest` | the same use cases over two transports |
+//! | `error` | what can go wrong, and how each transport says it |
+//! | `metrics` | sizes and counts, collected when they are asked for |
+//!
+//! All decisions (leases, versions, wholeness, merge) are [`mcs_core`]'s. Records are held in memory: a restart loses
+//! them, importers keep what they have, and controllers bring everything back within a lease.
+
+pub mod args;
+mod clusterset;
+mod error;
+mod grpc;
+mod lists;
+mod metrics;
+mod rest;
+mod service;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use mcs_core::ids::Epoch;
+use mcs_core::registry::Policy;
+use mcs_core::time::Clock;
+use mcs_runtime::ready::Ready;
+use mcs_runtime::shutdown::Watch;
+use mcs_runtime::tasks::Tasks;
+use mcs_runtime::{admin, http};
+use tokio::net::TcpListener;
+use tracing::info;
+
+use crate::metrics::Metrics;
+use crate::service::Service;
+
+/// How long requests under way may take after the end began. Watches end at once.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What an operator decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Leases and limits of each clusterset.
+    pub policy: Policy,
+    /// Connections end after about this long.
+    pub max_connection_age: Duration,
+    /// The largest message that is read, in bytes.
+    pub max_message_bytes: usize,
+}
+
+/// Where the registry is reached.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For controllers.
+    pub grpc: TcpListener,
+    /// For people and scripts.
+    pub rest: TcpListener,
+    /// For probes and Prometheus.
+    pub admin: TcpListener,
+}
+
+/// Serves until `shutdown` drains: no new connections then, watches and syncs end, other calls are finished.
+///
+/// # Errors
+/// A listener or a task that failed.
+pub async fn serve(
+    config: Config,
+    clock: Arc<dyn Clock>,
+    listeners: Listeners,
+    shutdown: Watch,
+) -> anyhow::Result<()> {
+    let Listeners { grpc, rest, admin } = listeners;
+    let epoch = Epoch(rand::random());
+    info!(
+        version = mcs_runtime::version(), %epoch, lease = ?config.policy.timing.lease(),
+        grpc = %grpc.local_addr()?, rest = %rest.local_addr()?, admin = %admin.local_addr()?,
+        "registry starts"
+    );
+
+    let registry = mcs_runtime::metrics::registry("mcs_registry_").context("cannot make metrics")?;
+    let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
+    let service = Arc::new(Service::new(config.policy, epoch, clock, shutdown.clone()));
+    metrics::collect_sizes(&registry, Arc::clone(&service)).context("cannot register sizes")?;
+
+    let ready = Ready::new(shutdown.clone());
+    let serving = ready.wait_for("listeners");
+    let mut tasks = Tasks::new();
+    tasks.spawn_background("admin", admin::serve(admin, registry, ready));
+    tasks.spawn("judge", Arc::clone(&service).judge());
+    tasks.spawn("grpc", grpc::serve(grpc, config, Arc::clone(&service), metrics.clone(), shutdown.clone()));
+    let limits = http::Limits { grace: DRAIN, ..http::Limits::default() };
+    let routes = rest::router(service, metrics);
+    tasks.spawn("rest", http::serve(rest, routes, limits, shutdown.draining_owned()));
+    serving.ready();
+
+    // The listeners have their own grace, so that what is cut is named; this one is for what hangs.
+    tasks.run(&shutdown, DRAIN * 2).await?;
+    info!("registry ends");
+    Ok(())
+}

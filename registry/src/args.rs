@@ -1,0 +1,156 @@
+//! Flags → [`Config`]. Every flag has a variable `DYN_MCS_<FLAG>`.
+
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use mcs_core::registry::Policy;
+use mcs_core::timing::{DEFAULT_LEASE, MIN_LEASE, Timing};
+use mcs_runtime::args::{Check, Listen, LogArgs, MCS, duration};
+use mcs_runtime::clock::SystemClock;
+use mcs_runtime::{logs, program};
+
+use crate::{Config, Listeners};
+
+/// Fewer active clusters than this are never held: among two, one silent cluster is half of them.
+const MASS_EXPIRY_MIN_ACTIVE: usize = 3;
+
+/// The least message limit: a chunk of 1 MiB and what is around it must fit.
+const MIN_MESSAGE_BYTES: usize = 2 * 1024 * 1024;
+
+/// Holds the clusters of clustersets and what they export, and merges their exports into imports
+#[derive(Clone, Debug, PartialEq, Parser)]
+#[command(name = "mcs-registry")]
+pub struct Args {
+    /// Address of the gRPC port, which controllers use. The default serves both address families
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:9090")]
+    pub grpc_listen: Listen,
+    /// Address of the REST port, which people and scripts use
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
+    pub rest_listen: Listen,
+    /// Address of the admin port with /metrics, /healthz and /readyz, always plaintext
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:9091")]
+    pub admin_listen: Listen,
+    /// Where records are kept. `memory`: in one replica; after a restart the controllers bring everything back
+    #[arg(long, value_enum, default_value_t = Store::Memory)]
+    pub store: Store,
+    /// How long a cluster's endpoints are shown after its last renewal. Controllers renew every third of it; all other
+    /// times follow from it
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = DEFAULT_LEASE_TEXT)]
+    pub lease_duration: Duration,
+    /// When more than this share of at least 3 active clusters is silent at once, no lease is judged for a while: that
+    /// is more likely a fault of the registry. 1 never holds
+    #[arg(long, value_name = "SHARE", default_value = "0.5")]
+    pub mass_expiry_threshold: Share,
+    /// How long leases are not judged then [default: the lease duration]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub mass_expiry_hold: Option<Duration>,
+    /// Connections are ended after this, give or take a tenth, so that load spreads over replicas after a rollout
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30m")]
+    pub max_connection_age: Duration,
+    /// The largest message that is read, in bytes. The default is gRPC's own; larger sets of endpoints are split
+    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
+    pub max_message_bytes: usize,
+    /// The most clusters of a clusterset
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
+    pub max_clusters: usize,
+    /// The most exports of a cluster
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    pub max_exports_per_cluster: usize,
+    /// How logs are written.
+    #[command(flatten)]
+    pub logs: LogArgs,
+}
+
+const DEFAULT_LEASE_TEXT: &str = "30s";
+const _: () = assert!(DEFAULT_LEASE.as_secs() == 30, "the default of the flag is that of the core");
+
+/// A kind of store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Store {
+    /// In the memory of one replica.
+    Memory,
+}
+
+/// A share of 0 to 1, kept in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u8);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let share: f64 = text.parse().map_err(|_| "not a number from 0 to 1, as in 0.5".to_owned())?;
+        let percent = (0..=100).find(|percent| (f64::from(*percent) - share * 100.0).abs() < 1e-6);
+        percent
+            .map(Self)
+            .ok_or_else(|| "not a number from 0 to 1 with at most two decimals, as in 0.5".to_owned())
+    }
+}
+
+impl Check for Args {
+    fn check(&self) -> Result<(), String> {
+        if self.lease_duration < MIN_LEASE {
+            return Err(format!(
+                "--lease-duration must be at least {MIN_LEASE:?}: shorter, delays look like deaths"
+            ));
+        }
+        if self.max_connection_age < self.lease_duration {
+            return Err("--max-connection-age must be at least --lease-duration".to_owned());
+        }
+        if self.max_message_bytes < MIN_MESSAGE_BYTES {
+            return Err(format!(
+                "--max-message-bytes must be at least {MIN_MESSAGE_BYTES}: chunks have up to 1 MiB"
+            ));
+        }
+        for (flag, count) in
+            [("max-clusters", self.max_clusters), ("max-exports-per-cluster", self.max_exports_per_cluster)]
+        {
+            if count == 0 {
+                return Err(format!("--{flag} must be at least 1"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Args {
+    /// Reads the flags, or ends the process: with exit code 2 and one line when they are refused.
+    pub fn parse() -> Self {
+        mcs_runtime::args::parse(&MCS)
+    }
+
+    /// What the flags say of the registry itself.
+    pub fn config(&self) -> Config {
+        let timing = Timing::of_lease(self.lease_duration);
+        Config {
+            policy: Policy {
+                timing,
+                mass_expiry_threshold_percent: self.mass_expiry_threshold.0,
+                mass_expiry_min_active: MASS_EXPIRY_MIN_ACTIVE,
+                mass_expiry_hold: self.mass_expiry_hold.unwrap_or(self.lease_duration),
+                max_clusters: self.max_clusters,
+                max_exports: self.max_exports_per_cluster,
+            },
+            max_connection_age: self.max_connection_age,
+            max_message_bytes: self.max_message_bytes,
+        }
+    }
+
+    /// Runs the registry until a signal ends it. Exit code 1, with the reason in the log, when it cannot.
+    pub fn run(self) -> ExitCode {
+        let config = self.config();
+        let Self { grpc_listen, rest_listen, admin_listen, logs, .. } = self;
+        program::run(|shutdown| async move {
+            logs::init(&logs)?;
+            let listeners = Listeners {
+                grpc: grpc_listen.bind().await?,
+                rest: rest_listen.bind().await?,
+                admin: admin_listen.bind().await?,
+            };
+            crate::serve(config, Arc::new(SystemClock), listeners, shutdown.watch()).await
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! What can go wrong in a use case, and how each transport says it: one gRPC status, and the HTTP code that goes with
+//! its code.
+
+use axum::http::StatusCode;
+use mcs_core::registry::Refused;
+use mcs_proto::convert::ConversionError;
+use mcs_proto::status;
+use tonic::{Code, Status};
+
+/// Why a request was not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A field is wrong.
+    #[error(transparent)]
+    Invalid(#[from] ConversionError),
+    /// The act is refused as a whole.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A limit that is not of one clusterset.
+    #[error("{limit} is {most}, the most that this registry takes")]
+    Limit {
+        /// Its name.
+        limit: &'static str,
+        /// The most.
+        most: usize,
+    },
+    /// The registry ends.
+    #[error("this registry is shutting down: go on with another, or with this one once it is back")]
+    Draining,
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        match &error {
+            Error::Invalid(invalid) => status::invalid(invalid),
+            Error::Refused(refused) => status::refused(refused),
+            Error::Limit { limit, most } => status::limit(error.to_string(), limit, *most),
+            Error::Draining => status::unavailable(error.to_string()),
+        }
+    }
+}
+
+/// The HTTP code that goes with a gRPC code (the mapping of google.rpc.Code).
+pub(crate) const fn http_code(code: Code) -> StatusCode {
+    match code {
+        Code::Ok => StatusCode::OK,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        Code::Cancelled | Code::Unknown | Code::Internal | Code::DataLoss => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_core::ids::{ClusterId, ClusterUid};
+
+    use super::*;
+
+    #[test]
+    fn every_error_has_its_code_on_both_transports() {
+        let cluster = || ClusterId::new("east").unwrap();
+        let uid = |uid: &str| ClusterUid::new(uid).unwrap();
+        let cases = [
+            (Error::Invalid(ConversionError::missing("version")), Code::InvalidArgument, 400),
+            (
+                Refused::OldTerm { cluster: cluster(), term: 1, floor: 2 }.into(),
+                Code::FailedPrecondition,
+                400,
+            ),
+            (
+                Refused::Claimed { cluster: cluster(), holder: uid("u-1"), caller: uid("u-2") }.into(),
+                Code::AlreadyExists,
+                409,
+            ),
+            (Refused::Unknown { cluster: cluster() }.into(), Code::NotFound, 404),
+            (Refused::Active { cluster: cluster() }.into(), Code::FailedPrecondition, 400),
+            (Refused::TooManyClusters { limit: 1 }.into(), Code::ResourceExhausted, 429),
+            (Error::Limit { limit: "clustersets", most: 1 }, Code::ResourceExhausted, 429),
+            (Error::Draining, Code::Unavailable, 503),
+        ];
+        for (error, code, http) in cases {
+            let told = error.to_string();
+            let status = Status::from(error);
+            assert_eq!(
+                (status.code(), http_code(status.code()).as_u16(), status.message()),
+                (code, http, &*told)
+            );
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Pages of clusters, exports and imports.
+//!
+//! An entry that would make a page too large (endpoints, mostly) is told in several pieces; the token names the piece
+//! to go on with. Pages of one list are read at several moments, as those of Kubernetes without a resourceVersion are;
+//! who needs a consistent whole watches.
+
+use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey};
+use mcs_core::model::{Export, Header};
+use mcs_core::registry::{Member, Registry};
+use mcs_core::time::{Clock, Timestamp, WallTime};
+use mcs_proto::chunks::split;
+use mcs_proto::convert::ConversionError;
+use mcs_proto::lists::{join_export, join_import};
+use mcs_proto::pb;
+use prost::Message;
+use std::time::Duration;
+
+/// What a page may be.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    /// At most this many entries.
+    size: usize,
+    /// At most about this many bytes as protobuf.
+    bytes: usize,
+    /// Where the page before ended.
+    after: Option<Place>,
+}
+
+/// A place in a list: an entry, and how many of its pieces were told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// The entry's key, its parts joined by `/`.
+    entry: String,
+    pieces: usize,
+}
+
+/// The most entries of a page, and its size when none is asked for.
+const MAX_PAGE: usize = 10_000;
+
+impl Page {
+    /// The page that is asked for.
+    ///
+    /// # Errors
+    /// A token that no list has given.
+    pub(crate) fn read(size: u32, token: &str, bytes: usize) -> Result<Self, ConversionError> {
+        let size = match usize::try_from(size) {
+            Ok(0) | Err(_) => MAX_PAGE,
+            Ok(size) => size.min(MAX_PAGE),
+        };
+        let after = match token.split_once('~') {
+            None if token.is_empty() => None,
+            Some((entry, pieces)) if !entry.is_empty() && pieces.parse::<usize>().is_ok() => {
+                Some(Place { entry: entry.to_owned(), pieces: pieces.parse().unwrap_or_default() })
+            }
+            _ => return Err(ConversionError::new("page_token", "was not given by this list")),
+        };
+        Ok(Self { size, bytes, after })
+    }
+
+    /// Fills the page from entries in order, each with its pieces; gives the token of the next page, empty when there
+    /// is none. An entry's pieces are made only when they are needed.
+    fn fill<T: Message, P: IntoIterator<Item = T>>(
+        &self,
+        entries: impl IntoIterator<Item = (String, impl FnOnce() -> P)>,
+        mut take: impl FnMut(T),
+    ) -> String {
+        let (mut count, mut bytes) = (0, 0);
+        for (entry, pieces) in entries {
+            let told = match &self.after {
+                Some(after) if entry == after.entry => after.pieces,
+                _ => 0,
+            };
+            if count == self.size {
+                return token(&entry, 0);
+            }
+            for (index, piece) in pieces().into_iter().enumerate().skip(told) {
+                let size = piece.encoded_len();
+                if bytes > 0 && bytes + size > self.bytes {
+                    return token(&entry, index);
+                }
+                bytes += size;
+                take(piece);
+            }
+            count += 1;
+        }
+        String::new()
+    }
+
+    /// Whether an entry was told by an earlier page. The one that the token names goes on.
+    fn is_before(&self, entry: &[&str]) -> bool {
+        self.after.as_ref().is_some_and(|after| entry.iter().copied().lt(after.entry.split('/')))
+    }
+}
+
+fn token(entry: &str, pieces: usize) -> String {
+    format!("{entry}~{pieces}")
+}
+
+/// A registry to list, at one moment.
+pub(crate) struct Lists<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) now: Timestamp,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) lease: Duration,
+}
+
+impl Lists<'_> {
+    /// The clusters by id.
+    pub(crate) fn clusters(&self, clusterset: &ClustersetId, page: &Page) -> pb::ListClustersResponse {
+        let mut answer =
+            pb::ListClustersResponse { complete: self.registry.is_complete(self.now), ..Default::default() };
+        let entries = self.registry.members().filter(|(id, _)| !page.is_before(&[id.as_str()]));
+        let entries = entries.map(|(id, member)| (id.to_string(), || [self.cluster(clusterset, id, member)]));
+        answer.next_page_token = page.fill(entries, |cluster| answer.clusters.push(cluster));
+        answer
+    }
+
+    fn cluster(&self, clusterset: &ClustersetId, id: &ClusterId, member: &Member) -> pb::Cluster {
+        let silent = i64::try_from(self.now.since(member.last_renewed()).as_secs()).unwrap_or(i64::MAX);
+        let renewed_at = WallTime::from_unix_secs(self.clock.wall().unix_secs().saturating_sub(silent));
+        pb::Cluster {
+            clusterset: clusterset.to_string(),
+            cluster: id.to_string(),
+            uid: member.uid().to_string(),
+            region: region(member),
+            instance: member.instance().to_owned(),
+            build: member.build().to_owned(),
+            version: Some(member.version().into()),
+            sum: member.sum().to_bytes().to_vec(),
+            lease: Some(pb::Lease {
+                state: pb::LeaseState::from(member.state()).into(),
+                renewed_at: Some(renewed_at.into()),
+                duration: Some(self.lease.into()),
+            }),
+            exports: count(member.exports().len()),
+            endpoints: count(member.exports().values().map(|export| export.endpoints.len()).sum()),
+        }
+    }
+
+    /// The exports by Service and cluster, of one cluster or of all.
+    pub(crate) fn exports(
+        &self,
+        of: Option<&ClusterId>,
+        include_endpoints: bool,
+        page: &Page,
+    ) -> pb::ListExportsResponse {
+        let mut entries: Vec<_> = self
+            .registry
+            .members()
+            .filter(|(id, _)| of.is_none_or(|of| of == *id))
+            .flat_map(|(id, member)| member.exports().iter().map(move |(key, export)| (key, id, export)))
+            .filter(|(key, id, _)| !page.is_before(&[key.namespace.as_str(), key.name.as_str(), id.as_str()]))
+            .collect();
+        entries.sort_unstable_by_key(|(key, id, _)| (*key, *id));
+        let entries = entries.into_iter().map(|(key, id, export)| {
+            (format!("{key}/{id}"), move || export_pieces(key, id, export, include_endpoints))
+        });
+        let mut answer =
+            pb::ListExportsResponse { complete: self.registry.is_complete(self.now), ..Default::default() };
+        answer.next_page_token = page.fill(entries, |piece| join_export(&mut answer.exports, piece));
+        answer
+    }
+
+    /// The imports by Service, with the endpoints of the clusters that are listed.
+    pub(crate) fn imports(&self, include_endpoints: bool, page: &Page) -> pb::ListImportsResponse {
+        let entries = self
+            .registry
+            .headers()
+            .filter(|(key, _)| !page.is_before(&[key.namespace.as_str(), key.name.as_str()]))
+            .map(|(key, header)| (key.to_string(), || self.import_pieces(key, header, include_endpoints)));
+        let mut answer =
+            pb::ListImportsResponse { complete: self.registry.is_complete(self.now), ..Default::default() };
+        answer.next_page_token = page.fill(entries, |piece| join_import(&mut answer.imports, piece));
+        answer
+    }
+
+    fn import_pieces(&self, key: &ServiceKey, header: &Header, include_endpoints: bool) -> Vec<pb::Import> {
+        let parts = header.participants.iter().filter_map(|participant| {
+            let member =
+                self.registry.member(&participant.cluster).filter(|member| member.state().is_listed())?;
+            Some((&participant.cluster, member, member.exports().get(key)?))
+        });
+        let definition = pb::Import {
+            key: Some(key.into()),
+            definition: Some((&header.definition).into()),
+            participants: header.participants.iter().map(Into::into).collect(),
+            conflicts: header.conflicts.iter().map(Into::into).collect(),
+            parts: Vec::new(),
+        };
+        let mut pieces = vec![definition];
+        for (cluster, member, export) in parts {
+            let chunks = if include_endpoints {
+                split(&export.endpoints).into_iter().map(Some).collect()
+            } else {
+                vec![None]
+            };
+            pieces.extend(chunks.into_iter().map(|endpoints| pb::Import {
+                key: Some(key.into()),
+                parts: vec![pb::ImportPart {
+                    cluster: cluster.to_string(),
+                    region: region(member),
+                    endpoint_count: count(export.endpoints.len()),
+                    endpoints,
+                }],
+                ..Default::default()
+            }));
+        }
+        pieces
+    }
+}
+
+fn export_pieces(
+    key: &ServiceKey,
+    cluster: &ClusterId,
+    export: &Export,
+    include_endpoints: bool,
+) -> Vec<pb::Export> {
+    let first = pb::Export {
+        cluster: cluster.to_string(),
+        key: Some(key.into()),
+        version: Some(export.version.into()),
+        leaf: export.leaf.to_bytes().to_vec(),
+        spec: Some((&*export.spec).into()),
+        endpoint_count: count(export.endpoints.len()),
+        endpoints: None,
+    };
+    let mut pieces = vec![first];
+    if include_endpoints {
+        pieces.extend(split(&export.endpoints).into_iter().map(|chunk| pb::Export {
+            cluster: cluster.to_string(),
+            key: Some(key.into()),
+            endpoints: Some(chunk),
+            ..Default::default()
+        }));
+    }
+    pieces
+}
+
+fn region(member: &Member) -> String {
+    member.region().map_or_else(String::new, ToString::to_string)
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

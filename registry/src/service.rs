@@ -1,0 +1,312 @@
+//! The use cases: what comes in is checked, goes to the registry of its clusterset, and is answered. Both transports
+//! end here.
+//!
+//! A clusterset is made by its first registration or watch. There is no store behind the registry yet: with the memory
+//! store, the records *are* [`mcs_core::registry::Registry`] (docs/decisions/0007).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::Stream;
+use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
+use mcs_core::model::EndpointSet;
+use mcs_core::registry::{Op, Policy, Refused, Registered, Registration, Removed, Renewed};
+use mcs_core::time::{Clock, Timestamp};
+use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
+use mcs_core::version::{Leaf, Sum, Version};
+use mcs_proto::convert::{Member, ReadOp};
+use mcs_proto::encoded::EncodedStep;
+use mcs_proto::pb;
+use mcs_runtime::clock::sleep_until;
+use mcs_runtime::shutdown::Watch;
+use tokio::sync::Notify;
+use tonic::Status;
+use tracing::{info, warn};
+
+use crate::clusterset::{Clusterset, State};
+use crate::error::Error;
+use crate::lists::{Lists, Page};
+
+/// The most clustersets: they are made by whoever names them.
+const MAX_CLUSTERSETS: usize = 1_000;
+
+/// The registry looks at the clock at least this often, so that a pause is noticed.
+const LONGEST_REST: Duration = Duration::from_millis(250);
+
+/// What becomes of one change: endpoints that were left out, or why it is refused.
+pub(crate) type Outcome = Result<Vec<Dropped>, Refusal>;
+
+/// The use cases of one registry process.
+pub(crate) struct Service {
+    policy: Policy,
+    epoch: Epoch,
+    clock: Arc<dyn Clock>,
+    started: Timestamp,
+    clustersets: Mutex<BTreeMap<ClustersetId, Arc<Clusterset>>>,
+    /// There may be a deadline where there was none.
+    deadlines: Notify,
+    shutdown: Watch,
+}
+
+impl Service {
+    /// A registry that knows nothing yet.
+    pub(crate) fn new(policy: Policy, epoch: Epoch, clock: Arc<dyn Clock>, shutdown: Watch) -> Self {
+        Self {
+            policy,
+            epoch,
+            started: clock.elapsed(),
+            clock,
+            clustersets: Mutex::default(),
+            deadlines: Notify::new(),
+            shutdown,
+        }
+    }
+
+    /// Names this process.
+    pub(crate) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// How long each renewal holds.
+    pub(crate) const fn lease(&self) -> Duration {
+        self.policy.timing.lease()
+    }
+
+    /// The most exports that a cluster may name.
+    pub(crate) const fn max_exports(&self) -> usize {
+        self.policy.max_exports
+    }
+
+    /// Ends with the drain.
+    pub(crate) const fn shutdown(&self) -> &Watch {
+        &self.shutdown
+    }
+
+    /// All clustersets, for metrics.
+    pub(crate) fn clustersets(&self) -> Vec<Arc<Clusterset>> {
+        let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().cloned().collect()
+    }
+
+    /// Judges leases when they are due, until the drain.
+    pub(crate) async fn judge(self: Arc<Self>) {
+        while !self.shutdown.is_draining() {
+            let soon = self.clock.elapsed() + LONGEST_REST;
+            let next = self.clustersets().iter().filter_map(|clusterset| clusterset.judge()).min();
+            tokio::select! {
+                () = sleep_until(&*self.clock, next.map(|next| next.min(soon))) => {}
+                () = self.deadlines.notified() => {}
+                () = self.shutdown.draining() => {}
+            }
+        }
+    }
+
+    fn known(&self, clusterset: &ClustersetId) -> Option<Arc<Clusterset>> {
+        let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(clusterset).cloned()
+    }
+
+    fn known_or_new(&self, clusterset: &ClustersetId) -> Result<Arc<Clusterset>, Error> {
+        let mut known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(clusterset) {
+            return Ok(Arc::clone(known));
+        }
+        if known.len() >= MAX_CLUSTERSETS {
+            return Err(Error::Limit { limit: "the number of clustersets", most: MAX_CLUSTERSETS });
+        }
+        info!(%clusterset, "clusterset begun");
+        let new = Arc::new(Clusterset::new(self.policy, self.epoch, Arc::clone(&self.clock)));
+        known.insert(clusterset.clone(), Arc::clone(&new));
+        self.deadlines.notify_one();
+        Ok(new)
+    }
+
+    fn of_member(&self, member: &Member) -> Result<Arc<Clusterset>, Error> {
+        let unknown = || Refused::Unknown { cluster: member.cluster.clone() };
+        Ok(self.known(&member.clusterset).ok_or_else(unknown)?)
+    }
+
+    /// Takes a cluster into its clusterset, or its lead over.
+    pub(crate) fn register(&self, member: &Member, registration: Registration) -> Result<Registered, Error> {
+        let clusterset = self.known_or_new(&member.clusterset)?;
+        let (version, instance, build) =
+            (registration.version, registration.instance.clone(), registration.build.clone());
+        let answer =
+            clusterset.with(|state, now| state.registry.register(&member.cluster, registration, now));
+        self.deadlines.notify_one();
+        match &answer {
+            Ok(registered) => info!(
+                clusterset = %member.clusterset, cluster = %member.cluster, %version, instance, build,
+                differs = registered.differs, "cluster registered"
+            ),
+            Err(refused) => {
+                warn!(clusterset = %member.clusterset, cluster = %member.cluster, %version, %refused, "registration refused");
+            }
+        }
+        Ok(answer?)
+    }
+
+    /// Renews a lease.
+    pub(crate) fn renew(&self, member: &Member, version: Version, sum: Sum) -> Result<Renewed, Error> {
+        let clusterset = self.of_member(member)?;
+        let renew =
+            |state: &mut State, now| state.registry.renew(&member.cluster, &member.uid, version, sum, now);
+        Ok(clusterset.with(renew)?)
+    }
+
+    /// Takes changes, each by itself: one outcome a change.
+    pub(crate) fn write(
+        &self,
+        member: &Member,
+        version: Version,
+        ops: Vec<ReadOp>,
+    ) -> Result<Vec<(pb::ServiceKey, Outcome)>, Error> {
+        let clusterset = self.of_member(member)?;
+        let mut outcomes: Vec<(pb::ServiceKey, Outcome)> = Vec::with_capacity(ops.len());
+        let (mut accepted, mut places) = (Vec::new(), Vec::new());
+        for op in ops {
+            let checked = op.read.and_then(|(op, unreadable)| check(op, unreadable));
+            let outcome = checked.map(|(op, dropped)| {
+                places.push(outcomes.len());
+                accepted.push(op);
+                dropped
+            });
+            outcomes.push((op.key, outcome));
+        }
+        let write = |state: &mut State, now| {
+            state.registry.write(&member.cluster, &member.uid, version, accepted, now)
+        };
+        for (place, outcome) in places.into_iter().zip(clusterset.with(write)?) {
+            if let Err(refusal) = outcome {
+                outcomes[place].1 = Err(refusal);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Begins a sync.
+    pub(crate) fn begin_sync(&self, member: &Member, version: Version) -> Result<(), Error> {
+        let begin =
+            |state: &mut State, now| state.registry.begin_sync(&member.cluster, &member.uid, version, now);
+        Ok(self.of_member(member)?.with(begin)?)
+    }
+
+    /// Says which of the named exports are wanted.
+    pub(crate) fn wanted(
+        &self,
+        member: &Member,
+        version: Version,
+        names: &[(ServiceKey, Leaf)],
+    ) -> Result<Vec<ServiceKey>, Error> {
+        let wanted =
+            |state: &mut State, _| state.registry.wanted(&member.cluster, &member.uid, version, names);
+        Ok(self.of_member(member)?.with(wanted)?)
+    }
+
+    /// Ends a sync, and says how many exports went.
+    pub(crate) fn end_sync(
+        &self,
+        member: &Member,
+        version: Version,
+        named: &BTreeSet<ServiceKey>,
+    ) -> Result<usize, Error> {
+        let end = |state: &mut State, now| {
+            state.registry.end_sync(&member.cluster, &member.uid, version, named, now)
+        };
+        let deleted = self.of_member(member)?.with(end)?;
+        info!(
+            clusterset = %member.clusterset, cluster = %member.cluster, %version, exports = named.len(), deleted,
+            "cluster synced"
+        );
+        Ok(deleted)
+    }
+
+    /// Removes a cluster with all it exports.
+    pub(crate) fn remove(
+        &self,
+        clusterset: &ClustersetId,
+        cluster: &ClusterId,
+        uid: Option<&ClusterUid>,
+        force: bool,
+    ) -> Result<Removed, Error> {
+        let unknown = || Refused::Unknown { cluster: cluster.clone() };
+        let known = self.known(clusterset).ok_or_else(unknown)?;
+        let removed = known.with(|state, now| state.registry.remove(cluster, uid, force, now))?;
+        info!(%clusterset, %cluster, force, exports = removed.exports, endpoints = removed.endpoints, "cluster removed");
+        Ok(removed)
+    }
+
+    /// Watches the imports of a clusterset.
+    pub(crate) fn watch(
+        &self,
+        clusterset: &ClustersetId,
+        from: Option<(Epoch, u64)>,
+    ) -> Result<impl Stream<Item = Result<EncodedStep, Status>> + Send + use<>, Error> {
+        if self.shutdown.is_draining() {
+            return Err(Error::Draining);
+        }
+        Ok(crate::watch::stream(self.known_or_new(clusterset)?, from, self.shutdown.clone()))
+    }
+
+    /// A page of clusters.
+    pub(crate) fn list_clusters(&self, clusterset: &ClustersetId, page: &Page) -> pb::ListClustersResponse {
+        self.list(clusterset, |lists| lists.clusters(clusterset, page))
+            .unwrap_or_else(|complete| pb::ListClustersResponse { complete, ..Default::default() })
+    }
+
+    /// A page of exports.
+    pub(crate) fn list_exports(
+        &self,
+        clusterset: &ClustersetId,
+        of: Option<&ClusterId>,
+        include_endpoints: bool,
+        page: &Page,
+    ) -> pb::ListExportsResponse {
+        self.list(clusterset, |lists| lists.exports(of, include_endpoints, page))
+            .unwrap_or_else(|complete| pb::ListExportsResponse { complete, ..Default::default() })
+    }
+
+    /// A page of imports.
+    pub(crate) fn list_imports(
+        &self,
+        clusterset: &ClustersetId,
+        include_endpoints: bool,
+        page: &Page,
+    ) -> pb::ListImportsResponse {
+        self.list(clusterset, |lists| lists.imports(include_endpoints, page))
+            .unwrap_or_else(|complete| pb::ListImportsResponse { complete, ..Default::default() })
+    }
+
+    /// Lists a clusterset; one that is not known has no clusters, and is complete once a lease has passed since the
+    /// start.
+    fn list<T>(&self, clusterset: &ClustersetId, list: impl FnOnce(&Lists<'_>) -> T) -> Result<T, bool> {
+        let known = self.known(clusterset).ok_or_else(|| {
+            let complete_at = self.started + self.lease();
+            complete_at.has_passed(self.clock.elapsed())
+        })?;
+        let lease = self.lease();
+        Ok(known
+            .with(|state, now| list(&Lists { registry: &state.registry, now, clock: &*self.clock, lease })))
+    }
+}
+
+/// Checks one change by the rules of Kubernetes objects: an export that breaks one is refused, an endpoint left out.
+fn check(op: Op, mut dropped: Vec<Dropped>) -> Result<(Op, Vec<Dropped>), Refusal> {
+    let mut checked = |endpoints: Arc<EndpointSet>| {
+        let (kept, more) = check_endpoints(Arc::unwrap_or_clone(endpoints));
+        dropped.extend(more);
+        Arc::new(kept)
+    };
+    let op = match op {
+        Op::Delete { key } => Op::Delete { key },
+        Op::PutEndpoints { key, leaf, endpoints } => {
+            Op::PutEndpoints { key, leaf, endpoints: checked(endpoints) }
+        }
+        Op::Put { key, leaf, spec, endpoints } => {
+            check_export(&key, &spec)?;
+            Op::Put { key, leaf, spec, endpoints: checked(endpoints) }
+        }
+    };
+    Ok((op, dropped))
+}
