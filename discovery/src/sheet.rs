@@ -172,7 +172,7 @@ mod tests {
             // Knuth's MMIX generator: the same history in every run.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let key = (state >> 33) % 300;
-            if (state >> 20) % 4 == 0 {
+            if (state >> 20).is_multiple_of(4) {
                 sheet.remove(&key);
                 map.remove(&key);
             } else {

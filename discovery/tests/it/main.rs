@@ -1,0 +1,12 @@
+//! The service as its clients see it: in one process over HTTP with a clock that the test moves, against a stand-in
+//! for the API server, and as a program with flags and signals.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where its own set-up does")]
+
+mod api_server;
+mod flags;
+mod lists;
+mod program;
+mod service;
+mod slices;
+mod watch;

@@ -1,0 +1,120 @@
+//! How the watch goes on: where it resumes, when it lists anew, and how it rests. No sockets, so time is paused.
+
+use crate::api_server::{ApiServer, api_server, relay, status};
+use crate::slices::services;
+use global_discovery_service::driver::Driver;
+use global_discovery_service::metrics::Metrics;
+use global_discovery_service::watch::SliceWatch;
+use mcs_core::pools::Lease;
+use mcs_core::pools::directory::Source;
+use mcs_core::pools::naming::Naming;
+use mcs_core::time::ManualClock;
+use mcs_runtime::ready::Ready;
+use mcs_runtime::shutdown::Watch;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+fn start() -> (Arc<Driver>, Arc<ManualClock>, ApiServer) {
+    let (api, client) = api_server();
+    let clock = Arc::new(ManualClock::default());
+    let lease = Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
+    let view = Ready::new(Watch::default()).wait_for("view");
+    let source = Source::Slices(Naming::Mcs, services());
+    let driver = Arc::new(Driver::new(lease, source, clock.clone(), view));
+    let metrics = Metrics::register(&prometheus::Registry::new()).unwrap();
+    let watch = SliceWatch::new(client, Naming::Mcs, driver.clone(), clock.clone(), metrics);
+    tokio::spawn(watch.run());
+    (driver, clock, api)
+}
+
+/// Case O45: a bookmark is no event, but the watch resumes from it.
+#[tokio::test(start_paused = true)]
+async fn a_watch_resumes_from_the_last_event_or_bookmark_without_a_list() {
+    let (_, clock, mut api) = start();
+    api.list().await.listed("70", json!([]));
+    let asked = api.asked().await;
+    let query = |name: &str| asked.query.get(name).map(String::as_str);
+    assert_eq!(
+        (query("watch"), query("resourceVersion"), query("allowWatchBookmarks"), query("timeoutSeconds")),
+        (Some("true"), Some("70"), Some("true"), Some("50"))
+    );
+    let watch = asked.open();
+    watch.event("ADDED", &relay(&["10.43.1.2"]));
+    clock.advance(Duration::from_secs(50));
+    drop(watch);
+    let watch = api.watch("90").await;
+    watch.bookmark("97");
+    clock.advance(Duration::from_secs(50));
+    drop(watch);
+    api.watch("97").await;
+}
+
+/// Case O42: "too old" inside a watch that was accepted leads to a list.
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_too_old_leads_to_a_list() {
+    let (driver, _, mut api) = start();
+    api.list().await.listed("70", json!([relay(&["10.43.1.2"])]));
+    let watch = api.watch("70").await;
+    assert_eq!(driver.measures().sizes.live, 1);
+    watch.event("ERROR", &status(410, None));
+    api.list().await.listed("80", json!([]));
+    api.watch("80").await;
+    assert_eq!(driver.measures().sizes.live, 0);
+}
+
+/// Cases O48 and O66: a server that refuses is asked with growing pauses, and no sooner than it says.
+#[tokio::test(start_paused = true)]
+async fn the_pauses_grow_to_thirty_seconds_and_start_over_after_an_event() {
+    let (driver, _, mut api) = start();
+    for pause in [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0] {
+        api.list().await.refused(403, None);
+        comes_after(&mut api, pause).await;
+    }
+    api.list().await.refused(429, Some(7));
+    comes_after(&mut api, 30.0).await;
+    assert!(!driver.has_view());
+    // A list does not start the pauses over: a server may answer lists and refuse each watch.
+    api.list().await.listed("70", json!([]));
+    assert!(driver_sees(&driver).await);
+    api.asked().await.refused(403, None);
+    comes_after(&mut api, 30.0).await;
+    let watch = api.watch("70").await;
+    watch.bookmark("71");
+    watch.event("ERROR", &status(500, None));
+    comes_after(&mut api, 0.8).await;
+    let watch = api.watch("71").await;
+    watch.bookmark("72");
+    watch.event("ERROR", &status(429, Some(7)));
+    comes_after(&mut api, 7.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_each_watch_at_once_is_asked_with_pauses() {
+    let (_, _, mut api) = start();
+    api.list().await.listed("70", json!([]));
+    for pause in [0.8, 1.6, 3.2] {
+        drop(api.watch("70").await);
+        comes_after(&mut api, pause).await;
+    }
+}
+
+/// The next request comes after `pause` seconds, lengthened by at most a quarter, and not before.
+async fn comes_after(api: &mut ApiServer, pause: f64) {
+    let early = timeout(Duration::from_secs_f64(pause - 0.01), api.peek()).await;
+    assert!(early.is_err(), "a request before {pause} s");
+    timeout(Duration::from_secs_f64(pause * 0.25 + 0.1), api.peek())
+        .await
+        .expect("no request after the pause");
+}
+
+async fn driver_sees(driver: &Driver) -> bool {
+    timeout(Duration::from_secs(60), async {
+        while !driver.has_view() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .is_ok()
+}
