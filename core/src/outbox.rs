@@ -152,6 +152,11 @@ impl Outbox {
         self.link = Link::Down { retry_at: now };
     }
 
+    /// The durations of the lease that the registry granted last.
+    pub const fn timing(&self) -> Timing {
+        self.timing
+    }
+
     /// The registry to call: an index into the list of URLs.
     pub const fn url(&self) -> usize {
         self.url
@@ -170,9 +175,9 @@ impl Outbox {
         }
     }
 
-    /// Whether a lease has passed since the last accepted renewal was sent, or none was accepted yet.
+    /// Whether a lease has passed since the last accepted renewal was sent.
     pub fn lease_has_ended(&self, now: Timestamp) -> bool {
-        self.lease_until.is_none_or(|until| until.has_passed(now))
+        self.lease_until.is_some_and(|until| until.has_passed(now))
     }
 
     /// When the lease ends unless it is renewed.

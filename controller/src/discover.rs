@@ -1,0 +1,107 @@
+//! What a controller must learn of its cluster before it can start: that the MCS API is served, who the cluster is,
+//! and which address families it gives Services.
+//!
+//! It asks until it knows. An API server that does not answer, or misses the CRDs, keeps the controller unready; it
+//! says so once, and again when the reason changes.
+
+use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort, ServiceSpec};
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::{Client, ResourceExt};
+use mcs_core::ids::ClusterUid;
+use mcs_core::model::IpFamily;
+use mcs_core::names::{
+    MCS_API_VERSION, NAMESPACE_OF_UID, RESOURCE_SERVICE_EXPORTS, RESOURCE_SERVICE_IMPORTS,
+};
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// How long one question may take.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long to wait before asking again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What was learned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Discovered {
+    /// The UID of the `kube-system` Namespace.
+    pub(crate) uid: ClusterUid,
+    /// The address families that this cluster gives Services, the primary one first.
+    pub(crate) served_families: Vec<IpFamily>,
+}
+
+/// Why something is not known yet.
+#[derive(Debug, thiserror::Error)]
+enum Unknown {
+    #[error("the API server does not answer within {LIMIT:?}")]
+    TimedOut,
+    #[error("the API server answers: {0}")]
+    Refused(kube::Error),
+    #[error(
+        "the cluster serves no {0} of {MCS_API_VERSION}: apply the CRDs with `mcs-controller apply-crds`, or install \
+         the chart with crds.install=true"
+    )]
+    NotServed(&'static str),
+    #[error("the UID of namespace {NAMESPACE_OF_UID} cannot be used: {0}")]
+    Uid(mcs_core::ids::InvalidId),
+}
+
+/// Asks until all is known. `namespace` is one in which this controller may make Services.
+pub(crate) async fn discover(client: &Client, namespace: &str) -> Discovered {
+    let mut told = String::new();
+    loop {
+        let asked = tokio::time::timeout(LIMIT, ask(client, namespace)).await;
+        match asked.unwrap_or(Err(Unknown::TimedOut)) {
+            Ok(discovered) => {
+                info!(uid = %discovered.uid, families = ?discovered.served_families, "cluster known");
+                return discovered;
+            }
+            Err(unknown) => {
+                let reason = unknown.to_string();
+                if reason != told {
+                    warn!(reason, "cannot start yet, asking again");
+                    told = reason;
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn ask(client: &Client, namespace: &str) -> Result<Discovered, Unknown> {
+    check_served(client).await?;
+    let system =
+        Api::<Namespace>::all(client.clone()).get(NAMESPACE_OF_UID).await.map_err(Unknown::Refused)?;
+    let uid = ClusterUid::new(system.uid().unwrap_or_default()).map_err(Unknown::Uid)?;
+    Ok(Discovered { uid, served_families: families(client, namespace).await? })
+}
+
+async fn check_served(client: &Client) -> Result<(), Unknown> {
+    let served = match client.list_api_group_resources(MCS_API_VERSION).await {
+        Ok(served) => served.resources,
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(Unknown::Refused(error)),
+    };
+    for wanted in [RESOURCE_SERVICE_EXPORTS, RESOURCE_SERVICE_IMPORTS] {
+        if !served.iter().any(|resource| resource.name == wanted) {
+            return Err(Unknown::NotServed(wanted));
+        }
+    }
+    Ok(())
+}
+
+/// The families that a Service would get which takes all it can: the API server knows, and a dry run makes it say.
+async fn families(client: &Client, namespace: &str) -> Result<Vec<IpFamily>, Unknown> {
+    let probe = Service {
+        metadata: ObjectMeta { generate_name: Some("mcs-probe-".to_owned()), ..ObjectMeta::default() },
+        spec: Some(ServiceSpec {
+            ip_family_policy: Some("PreferDualStack".to_owned()),
+            ports: Some(vec![ServicePort { port: 1, ..ServicePort::default() }]),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    };
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let made = Api::<Service>::namespaced(client.clone(), namespace).create(&params, &probe).await;
+    let families = made.map_err(Unknown::Refused)?.spec.and_then(|spec| spec.ip_families).unwrap_or_default();
+    Ok(families.iter().filter_map(|family| IpFamily::parse(family)).collect())
+}

@@ -1,0 +1,195 @@
+//! Reconciles each ServiceExport: tells the outbox what the cluster exports, and the user how it stands.
+//!
+//! [`feed`] is pure bookkeeping and writes nothing; it runs for every export before a lead makes its first call.
+//! [`reconcile`] feeds, and then writes what the API server must hold: the ServiceExport that a label asks for, the
+//! finalizer, the conditions, Events.
+
+use crate::api::ServiceExport;
+use crate::facts::{self, Content, ExportInput};
+use crate::index::ExportObjects;
+use crate::labels;
+use crate::lead::Lead;
+use crate::queue::Outcome;
+use crate::writes::WriteFailed;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource, ResourceExt};
+use mcs_core::conditions::{Condition, ExportFacts, Progress, Validity, conditions};
+use mcs_core::ids::ServiceKey;
+use mcs_core::model::MemberState;
+use mcs_core::names::{
+    CONDITION_CONFLICT, CONDITION_READY, CONDITION_VALID, EVENT_ENDPOINTS_DROPPED, EVENT_EXPORT_FAILED,
+    EVENT_FQDN_SKIPPED, FINALIZER_EXPORT,
+};
+use mcs_core::outbox;
+use serde_json::json;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// How many dropped endpoints an Event names.
+const NAMED_DROPPED: usize = 5;
+
+/// Tells the outbox and the view what the cluster exports of `key` now.
+pub(crate) fn feed(lead: &Lead, key: &ServiceKey) -> (ExportObjects, Option<ExportInput>) {
+    let objects = lead.index.export_objects(key);
+    let watched = lead.config.watches(&key.namespace);
+    let input = if watched { facts::exported(&objects) } else { None };
+    match input.as_ref().and_then(|input| input.content.as_ref()) {
+        Some(Content { spec, endpoints, .. }) => {
+            let endpoints = Arc::new(endpoints.clone());
+            lead.view().set_own(key.clone(), Some(Arc::clone(&endpoints)));
+            lead.outbox().set(key.clone(), Arc::new(spec.clone()), endpoints);
+        }
+        None => {
+            lead.view().set_own(key.clone(), None);
+            lead.outbox().unset(key);
+        }
+    }
+    (objects, input)
+}
+
+/// One round of work on the export of `key`.
+pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
+    match try_reconcile(lead, &key).await {
+        Ok(outcome) => outcome,
+        Err(WriteFailed::Conflict(_) | WriteFailed::Gone | WriteFailed::Fenced) => Outcome::Failed,
+        Err(error) => {
+            warn!(service = %key, %error, "export not reconciled, it is tried again");
+            lead.metrics.reconcile_failed("export");
+            Outcome::Failed
+        }
+    }
+}
+
+async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFailed> {
+    let (objects, input) = feed(lead, key);
+    lead.outbox_changed.notify_one();
+    crate::subscription::queue_dirty(lead);
+    if !lead.config.watches(&key.namespace) {
+        return Ok(Outcome::Done);
+    }
+    labels::reconcile(lead, key, &objects).await?;
+    match (&objects.export, input) {
+        (Some(export), Some(input)) => {
+            keep(lead, key, export, &input).await?;
+            Ok(Outcome::Done)
+        }
+        (Some(export), None) => finish(lead, key, export).await,
+        (None, _) => Ok(Outcome::Done),
+    }
+}
+
+/// Brings finalizer, conditions and Events of a ServiceExport up to date.
+async fn keep(
+    lead: &Lead,
+    key: &ServiceKey,
+    export: &ServiceExport,
+    input: &ExportInput,
+) -> Result<(), WriteFailed> {
+    let export = match export.finalizers().iter().any(|finalizer| finalizer == FINALIZER_EXPORT) {
+        true => export.clone(),
+        false => add_finalizer(lead, export).await?,
+    };
+    let facts = ExportFacts {
+        validity: input.validity,
+        progress: progress(lead, key),
+        conflicts: lead.view().own_export(key).map(|own| own.conflicts),
+    };
+    let previous = export.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let previous = facts::conditions(previous);
+    let generation = export.metadata.generation.unwrap_or_default();
+    let wanted = ours(conditions(&facts, &previous, generation, lead.clock.wall()));
+    if wanted != ours(previous) {
+        let conditions: Vec<_> = wanted.iter().map(facts::condition).collect();
+        lead.writer().apply_status(&export, json!({ "conditions": conditions })).await?;
+    }
+    tell(lead, &export, &facts, input.content.as_ref()).await;
+    Ok(())
+}
+
+/// The conditions that this controller writes; others belong to other writers.
+fn ours(conditions: Vec<Condition>) -> Vec<Condition> {
+    let ours = [CONDITION_VALID, CONDITION_READY, CONDITION_CONFLICT];
+    conditions.into_iter().filter(|condition| ours.contains(&condition.kind.as_str())).collect()
+}
+
+fn progress(lead: &Lead, key: &ServiceKey) -> Progress {
+    let told_expired = lead.view().own_section().is_some_and(|section| section.state == MemberState::Expired);
+    let outbox = lead.outbox();
+    let expired = told_expired || outbox.lease_has_ended(lead.clock.elapsed());
+    match outbox.progress(key) {
+        Some(outbox::Progress::Refused(refusal)) => Progress::Failed { reason: refusal.to_string() },
+        Some(outbox::Progress::Accepted | outbox::Progress::Pending) if expired => Progress::LeaseExpired,
+        Some(outbox::Progress::Accepted) if outbox.is_registered() => Progress::Ready,
+        Some(outbox::Progress::Accepted | outbox::Progress::Pending) | None => Progress::Pending,
+    }
+}
+
+async fn tell(lead: &Lead, export: &ServiceExport, facts: &ExportFacts, content: Option<&Content>) {
+    let object = reference(export);
+    match &facts.progress {
+        Progress::Failed { reason } if facts.validity == Validity::Valid => {
+            lead.events
+                .warn(&object, EVENT_EXPORT_FAILED, format!("the registry refuses the export: {reason}"))
+                .await;
+        }
+        Progress::Failed { .. } | Progress::Pending | Progress::Ready | Progress::LeaseExpired => {
+            lead.events.over(&object, EVENT_EXPORT_FAILED);
+        }
+    }
+    let Some(content) = content else { return };
+    if content.dropped.is_empty() {
+        lead.events.over(&object, EVENT_ENDPOINTS_DROPPED);
+    } else {
+        let named: Vec<_> = content.dropped.iter().take(NAMED_DROPPED).map(ToString::to_string).collect();
+        let note = format!("{} endpoints are not exported: {}", content.dropped.len(), named.join("; "));
+        lead.events.warn(&object, EVENT_ENDPOINTS_DROPPED, note).await;
+    }
+    if content.has_names {
+        let note = "EndpointSlices of address type FQDN are not exported, only addresses are".to_owned();
+        lead.events.warn(&object, EVENT_FQDN_SKIPPED, note).await;
+    } else {
+        lead.events.over(&object, EVENT_FQDN_SKIPPED);
+    }
+}
+
+/// Lets a ServiceExport that is being deleted go, once the registry has let the export go, or after a bounded wait:
+/// a namespace must not hang on a registry that is away, and the next sync removes the export all the same.
+async fn finish(lead: &Lead, key: &ServiceKey, export: &ServiceExport) -> Result<Outcome, WriteFailed> {
+    if !export.finalizers().iter().any(|finalizer| finalizer == FINALIZER_EXPORT) {
+        return Ok(Outcome::Done);
+    }
+    let now = lead.clock.elapsed();
+    let limit = lead.finalizer_limit(key, now);
+    let gone = lead.outbox().is_gone(key);
+    if !gone && !limit.has_passed(now) {
+        return Ok(Outcome::At(limit));
+    }
+    info!(service = %key, confirmed = gone, "export ended");
+    remove_finalizer(lead, export).await?;
+    lead.finalized(key);
+    Ok(Outcome::Done)
+}
+
+async fn add_finalizer(lead: &Lead, export: &ServiceExport) -> Result<ServiceExport, WriteFailed> {
+    let add = match &export.metadata.finalizers {
+        Some(finalizers) if !finalizers.is_empty() => {
+            json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER_EXPORT }])
+        }
+        _ => json!([{ "op": "add", "path": "/metadata/finalizers", "value": [FINALIZER_EXPORT] }]),
+    };
+    lead.writer().patch(export, add).await
+}
+
+async fn remove_finalizer(lead: &Lead, export: &ServiceExport) -> Result<(), WriteFailed> {
+    let place = export.finalizers().iter().position(|finalizer| finalizer == FINALIZER_EXPORT);
+    let Some(place) = place else { return Ok(()) };
+    let remove = json!([{ "op": "remove", "path": format!("/metadata/finalizers/{place}") }]);
+    match lead.writer().patch(export, remove).await {
+        Ok(_) | Err(WriteFailed::Gone) => Ok(()),
+        Err(failed) => Err(failed),
+    }
+}
+
+fn reference(export: &ServiceExport) -> ObjectReference {
+    export.object_ref(&())
+}

@@ -1,0 +1,276 @@
+//! Carries out the plan of each import: what the view decides, against what exists.
+//!
+//! Level-triggered: a round reads the objects from the index, runs the steps of the plan in order, and plans again
+//! with the answers, until no step is left. What changes meanwhile queues the key again.
+
+use crate::api::ServiceImport;
+use crate::facts;
+use crate::index::{ImportObjects, NamespaceState};
+use crate::lead::Lead;
+use crate::queue::Outcome;
+use crate::writes::WriteFailed;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use mcs_core::ids::ServiceKey;
+use mcs_core::names;
+use mcs_core::plan::{Existing, Identity, Kind, Problem, Step, WantedSlice, plan};
+use mcs_core::view::{Applied, Decision};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+/// A plan that has not settled after this many rounds waits for the next event: something fights it.
+const ROUNDS: usize = 8;
+/// What only somebody else can mend is looked at again after this long.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// Tells the view what is applied, from the objects that exist.
+pub(crate) fn seed(lead: &Lead) {
+    let (imports, slices) = lead.index.all_imports();
+    let named =
+        imports.iter().filter_map(|import| ServiceKey::new(&import.namespace()?, &import.name_any()).ok());
+    let labelled = slices.iter().filter_map(|slice| {
+        ServiceKey::new(&slice.namespace()?, slice.labels().get(names::LABEL_SERVICE_NAME)?).ok()
+    });
+    let keys: BTreeSet<_> = named.chain(labelled).filter(|key| lead.config.watches(&key.namespace)).collect();
+    for key in keys {
+        let applied = Applied::of(&read(lead, &key).1);
+        lead.view().seed(key.clone(), applied);
+        lead.index.imports.add(key);
+    }
+}
+
+/// One round of work on the import of `key`.
+pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
+    if !lead.config.watches(&key.namespace) {
+        return Outcome::Done;
+    }
+    match try_reconcile(lead, &key).await {
+        Ok(outcome) => outcome,
+        Err(error @ (WriteFailed::Conflict(_) | WriteFailed::Gone | WriteFailed::Fenced)) => {
+            debug!(service = %key, %error, "import is planned again");
+            Outcome::Failed
+        }
+        Err(error) => {
+            warn!(service = %key, %error, "import not applied, it is tried again");
+            lead.metrics.reconcile_failed("import");
+            Outcome::Failed
+        }
+    }
+}
+
+async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFailed> {
+    for _ in 0..ROUNDS {
+        let (objects, existing) = read(lead, key);
+        let decision = {
+            let mut view = lead.view();
+            view.applied(key.clone(), Applied::of(&existing));
+            view.decide(key)
+        };
+        if matches!(decision, Decision::Apply(_)) && !namespace_is_there(lead, key).await? {
+            return Ok(Outcome::Done);
+        }
+        lead.index.release(key);
+        let (writes, reports): (Vec<_>, Vec<_>) =
+            plan(key, &decision, &existing, &lead.plan_config()).into_iter().partition(Step::is_write);
+        if writes.is_empty() {
+            return Ok(settle(lead, key, &decision, &objects, reports).await);
+        }
+        for step in writes {
+            execute(lead, key, &objects, step).await?;
+        }
+    }
+    warn!(service = %key, rounds = ROUNDS, "import does not settle, something else writes the same objects");
+    Ok(Outcome::Failed)
+}
+
+/// What is left when no write is: problems for people, and what the view remembers.
+async fn settle(
+    lead: &Lead,
+    key: &ServiceKey,
+    decision: &Decision,
+    objects: &ImportObjects,
+    reports: Vec<Step>,
+) -> Outcome {
+    if *decision == Decision::Remove {
+        lead.view().removed(key);
+    }
+    if reports.is_empty() {
+        return Outcome::Done;
+    }
+    for report in reports {
+        if let Step::Report(problem) = report {
+            tell(lead, key, objects, problem).await;
+        }
+    }
+    Outcome::At(lead.clock.elapsed() + LOOK_AGAIN)
+}
+
+/// Whether the import's namespace can take objects. Where it is missing it is made if that was asked for; otherwise
+/// the import is held until the namespace changes.
+async fn namespace_is_there(lead: &Lead, key: &ServiceKey) -> Result<bool, WriteFailed> {
+    let state = lead.index.namespace(key.namespace.as_str());
+    match state {
+        NamespaceState::Active => return Ok(true),
+        NamespaceState::Missing if lead.config.create_namespaces => {
+            create_namespace(lead, key).await?;
+            return Ok(true);
+        }
+        NamespaceState::Missing | NamespaceState::Terminating => {}
+    }
+    if lead.index.hold(key) {
+        info!(service = %key, namespace = ?state, "import held, it is applied when its namespace is there");
+    }
+    Ok(false)
+}
+
+async fn create_namespace(lead: &Lead, key: &ServiceKey) -> Result<(), WriteFailed> {
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some(key.namespace.to_string()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    match lead.writer().create_namespace(&namespace).await {
+        Ok(()) => info!(service = %key, namespace = %key.namespace, "namespace created for an import"),
+        Err(WriteFailed::Conflict(_)) => {}
+        Err(failed) => return Err(failed),
+    }
+    Ok(())
+}
+
+fn read(lead: &Lead, key: &ServiceKey) -> (ImportObjects, Existing) {
+    let objects = lead.index.import_objects(key, &names::derived_service_name(key));
+    let existing = facts::existing(key, &objects, &lead.config.member.clusterset);
+    (objects, existing)
+}
+
+/// Carries out one step. The objects are those that the plan was made from.
+async fn execute(
+    lead: &Lead,
+    key: &ServiceKey,
+    objects: &ImportObjects,
+    step: Step,
+) -> Result<(), WriteFailed> {
+    let writer = lead.writer();
+    match step {
+        Step::CreateImport(wanted) => {
+            writer.create(&facts::import(key, &wanted)).await?;
+        }
+        Step::UpdateImport { base, wanted, full } => {
+            let read = found(objects.import.as_ref(), &base)?;
+            let wanted = facts::import(key, &wanted);
+            let applied = writer.apply(read, &wanted).await?;
+            if full {
+                writer.replace(&ServiceImport { spec: wanted.spec, ..applied }).await?;
+            }
+        }
+        Step::UpdateImportStatus { base, status } => {
+            let read = found(objects.import.as_ref(), &base)?;
+            let previous = read.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            let generation = read.metadata.generation.unwrap_or_default();
+            let wanted =
+                facts::import_status(&status, &facts::conditions(previous), generation, lead.clock.wall());
+            let body = serde_json::to_value(&wanted).map_err(WriteFailed::encode)?;
+            let applied = writer.apply_status(read, body).await?;
+            if status.slices_present {
+                let kept = applied.status.is_some_and(|status| status.endpoint_slice_objects.is_some());
+                lead.server.slices_present.store(kept, Ordering::Relaxed);
+            }
+        }
+        Step::CreateService(wanted) => {
+            writer.create(&facts::service(key, &wanted)).await?;
+        }
+        Step::UpdateService { base, wanted, full } => {
+            let read = found(objects.service.as_ref(), &base)?;
+            let wanted = facts::service(key, &wanted);
+            let applied = writer.apply(read, &wanted).await?;
+            if full {
+                writer.replace(&facts::without_strays(applied, &wanted)).await?;
+            }
+        }
+        Step::DeleteService(base) => writer.delete(found(objects.service.as_ref(), &base)?).await?,
+        Step::CreateSlice(wanted) => {
+            let created = writer.create(&facts::slice(key, &wanted)).await?;
+            note_node_hints(lead, &wanted, &created);
+        }
+        Step::UpdateSlice { base, wanted } => {
+            let read = objects.slices.iter().find(|slice| slice.metadata.uid.as_ref() == Some(&base.uid));
+            let applied = writer.apply(found(read, &base)?, &facts::slice(key, &wanted)).await?;
+            note_node_hints(lead, &wanted, &applied);
+        }
+        Step::DeleteSlice(base) => delete_slice(lead, objects, &base).await?,
+        Step::RemoveForeignSlices(slices) => {
+            for base in slices {
+                delete_slice(lead, objects, &base).await?;
+            }
+        }
+        Step::DeleteImport(base) => {
+            writer.delete(found(objects.import.as_ref(), &base)?).await?;
+            info!(service = %key, "import removed, no cluster exports it");
+        }
+        Step::Report(_) => {}
+    }
+    Ok(())
+}
+
+async fn delete_slice(lead: &Lead, objects: &ImportObjects, base: &Identity) -> Result<(), WriteFailed> {
+    let read = objects.slices.iter().find(|slice| slice.metadata.uid.as_ref() == Some(&base.uid));
+    lead.writer().delete(found(read, base)?).await
+}
+
+/// The object that a step is bound to.
+fn found<'a, K: Resource>(read: Option<&'a Arc<K>>, base: &Identity) -> Result<&'a K, WriteFailed> {
+    let read = read.filter(|read| read.meta().uid.as_ref() == Some(&base.uid));
+    read.map(AsRef::as_ref).ok_or(WriteFailed::Gone)
+}
+
+/// Remembers whether the API server keeps node hints; one that drops them would be written for ever.
+fn note_node_hints(lead: &Lead, wanted: &WantedSlice, written: &EndpointSlice) {
+    if wanted.endpoints.values().any(|endpoint| endpoint.node_hint.is_some()) {
+        let hints = written.endpoints.iter().filter_map(|endpoint| endpoint.hints.as_ref());
+        let kept = hints.into_iter().any(|hints| hints.for_nodes.is_some());
+        lead.server.node_hints.store(kept, Ordering::Relaxed);
+    }
+}
+
+async fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: Problem) {
+    let import = objects.import.as_ref().map(|import| import.object_ref(&()));
+    let (object, reason, note) = match problem {
+        Problem::Foreign { kind: Kind::ServiceImport, name } => (
+            import,
+            names::EVENT_IMPORT_SKIPPED,
+            format!(
+                "ServiceImport {name} was not made by this controller and is left alone; --adopt-unmanaged-imports takes such over"
+            ),
+        ),
+        Problem::Foreign { kind: Kind::Service, name } => (
+            import,
+            names::EVENT_SERVICE_SKIPPED,
+            format!(
+                "Service {name} has the name of the derived Service but was not made by this controller; delete it so that the import can be completed"
+            ),
+        ),
+        Problem::Foreign { kind: Kind::EndpointSlice, name } => (
+            import,
+            names::EVENT_SLICE_SKIPPED,
+            format!(
+                "EndpointSlice {name} has the name of an imported slice but was not made by this controller; delete it so that the import can be completed"
+            ),
+        ),
+        Problem::FamilyNotSupported { families } => {
+            let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
+            let note = format!(
+                "the Service is exported with {}, which this cluster gives no Service",
+                families.join(", ")
+            );
+            (import, names::EVENT_IMPORT_FAILED, note)
+        }
+    };
+    match object {
+        Some(object) => lead.events.warn(&object, reason, note).await,
+        None => warn!(service = %key, reason, note, "import is not complete"),
+    }
+}

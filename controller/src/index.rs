@@ -1,0 +1,350 @@
+//! The cluster's objects as the API server last told of them, and who is to look at what when one changes.
+//!
+//! Watches feed it ([`Index::follow`]), and so do the answers to own writes ([`Index::apply`]), so that a reconciler
+//! that reads after its own write sees it. A change puts the keys it touches into the queue of exports, of imports, or
+//! both. Reads hand out shared objects and hold no lock.
+//!
+//! Rejected: a store for each kind with a stream of its own, as kube's reflectors are; what an import consists of lies
+//! in three kinds, and own writes would be seen only when the watch has brought them back.
+
+mod objects;
+
+use crate::api::{ServiceExport, ServiceImport};
+use crate::queue::Queue;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::{self, Event};
+use kube::{Resource, ResourceExt};
+use mcs_core::ids::ServiceKey;
+use mcs_core::names::{LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_SERVICE, MANAGED_BY};
+use mcs_runtime::ready::Handle;
+use objects::{Name, Objects, name_of};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tracing::{debug, warn};
+
+/// The cluster's objects; see the module.
+#[derive(Debug)]
+pub(crate) struct Index {
+    inner: Mutex<Inner>,
+    /// Services whose export is to be looked at.
+    pub(crate) exports: Queue<ServiceKey>,
+    /// Services whose import is to be looked at.
+    pub(crate) imports: Queue<ServiceKey>,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    services: Objects<Service>,
+    service_exports: Objects<ServiceExport>,
+    service_imports: Objects<ServiceImport>,
+    slices: Objects<EndpointSlice>,
+    namespaces: Objects<Namespace>,
+    /// Imports that wait for their namespace.
+    held: BTreeSet<ServiceKey>,
+}
+
+/// What an export is made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ExportObjects {
+    /// The ServiceExport.
+    pub(crate) export: Option<Arc<ServiceExport>>,
+    /// The Service of its name.
+    pub(crate) service: Option<Arc<Service>>,
+    /// The slices of that Service.
+    pub(crate) slices: Vec<Arc<EndpointSlice>>,
+}
+
+/// What an import consists of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ImportObjects {
+    /// The ServiceImport.
+    pub(crate) import: Option<Arc<ServiceImport>>,
+    /// The Service of the derived name.
+    pub(crate) service: Option<Arc<Service>>,
+    /// The slices that name the import or the derived Service.
+    pub(crate) slices: Vec<Arc<EndpointSlice>>,
+}
+
+/// Whether objects can be made in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamespaceState {
+    /// It exists.
+    Active,
+    /// It is being deleted, with all in it.
+    Terminating,
+    /// It does not exist.
+    Missing,
+}
+
+/// A kind that the index holds.
+pub(crate) trait Kind:
+    Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static
+{
+    /// Where the index holds it.
+    fn objects(inner: &mut Inner) -> &mut Objects<Self>;
+    /// Queues what is to be looked at when this object has changed.
+    fn touched(&self, inner: &Inner, index: &Index);
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        let inner = Inner {
+            services: Objects::new(&[]),
+            service_exports: Objects::new(&[]),
+            service_imports: Objects::new(&[]),
+            slices: Objects::new(&[LABEL_SLICE_SERVICE, LABEL_SERVICE_NAME]),
+            namespaces: Objects::new(&[]),
+            held: BTreeSet::new(),
+        };
+        Self { inner: Mutex::new(inner), exports: Queue::default(), imports: Queue::default() }
+    }
+}
+
+impl Index {
+    /// Takes an object's state, from a watch or from the answer to an own write.
+    pub(crate) fn apply<K: Kind>(&self, mut object: K) {
+        // Who manages which field matters for our own objects only; keeping all records would double the memory.
+        if label(&object, LABEL_MANAGED_BY) != Some(MANAGED_BY) {
+            object.meta_mut().managed_fields = None;
+        }
+        let mut inner = self.lock();
+        let object = Arc::new(object);
+        let (new, before) = K::objects(&mut inner).apply(Arc::clone(&object));
+        if new {
+            for state in before.iter().chain([&object]) {
+                state.touched(&inner, self);
+            }
+        }
+    }
+
+    /// Takes the end of an object, from a watch or from the answer to an own deletion.
+    pub(crate) fn delete<K: Kind>(&self, object: &K) {
+        let mut inner = self.lock();
+        if let Some(before) = K::objects(&mut inner).delete(object.meta()) {
+            before.touched(&inner, self);
+        }
+    }
+
+    /// Takes what a watch of `scope` (a namespace; all when none) tells, until it ends. `listed` is told of the first
+    /// complete list.
+    pub(crate) async fn follow<K: Kind>(
+        &self,
+        scope: Option<&str>,
+        listed: Handle,
+        events: impl Stream<Item = watcher::Result<Event<DeserializeGuard<K>>>>,
+    ) {
+        let mut events = std::pin::pin!(events);
+        let mut relisted: BTreeSet<Name> = BTreeSet::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => relisted.clear(),
+                Ok(Event::InitApply(object)) => {
+                    relisted.insert(name_of(object.meta()));
+                    self.take(object);
+                }
+                Ok(Event::InitDone) => {
+                    self.finish_relist::<K>(scope, &std::mem::take(&mut relisted));
+                    listed.ready();
+                }
+                Ok(Event::Apply(object)) => self.take(object),
+                Ok(Event::Delete(DeserializeGuard(Ok(object)))) => self.delete(&object),
+                Ok(Event::Delete(DeserializeGuard(Err(invalid)))) => self.delete_meta::<K>(&invalid.metadata),
+                Err(error) => {
+                    warn!(kind = %K::kind(&()), namespace = scope, error = %mcs_runtime::tasks::with_causes(&error), "watch failed, it is tried again");
+                }
+            }
+        }
+    }
+
+    fn take<K: Kind>(&self, object: DeserializeGuard<K>) {
+        match object.0 {
+            Ok(object) => self.apply(object),
+            Err(invalid) => {
+                let name = invalid.metadata.name.as_deref();
+                warn!(kind = %K::kind(&()), namespace = invalid.metadata.namespace, name, error = %invalid.error, "object skipped, it cannot be read");
+            }
+        }
+    }
+
+    fn finish_relist<K: Kind>(&self, scope: Option<&str>, listed: &BTreeSet<Name>) {
+        let missing = K::objects(&mut self.lock()).missing(scope, listed);
+        debug!(kind = %K::kind(&()), namespace = scope, objects = listed.len(), gone = missing.len(), "listed");
+        for meta in missing {
+            self.delete_meta::<K>(&meta);
+        }
+    }
+
+    fn delete_meta<K: Kind>(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) {
+        let mut inner = self.lock();
+        if let Some(before) = K::objects(&mut inner).delete(meta) {
+            before.touched(&inner, self);
+        }
+    }
+
+    /// What the export of `key` is made of.
+    pub(crate) fn export_objects(&self, key: &ServiceKey) -> ExportObjects {
+        let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+        let inner = self.lock();
+        ExportObjects {
+            export: inner.service_exports.get(namespace, name).cloned(),
+            service: inner.services.get(namespace, name).cloned(),
+            slices: inner.slices.labelled(namespace, LABEL_SLICE_SERVICE, name).cloned().collect(),
+        }
+    }
+
+    /// What the import of `key` consists of, where its derived Service is called `derived`.
+    pub(crate) fn import_objects(&self, key: &ServiceKey, derived: &str) -> ImportObjects {
+        let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+        let inner = self.lock();
+        let mut slices: Vec<_> =
+            inner.slices.labelled(namespace, LABEL_SLICE_SERVICE, derived).cloned().collect();
+        let relabelled =
+            |slice: &&Arc<EndpointSlice>| label(slice.as_ref(), LABEL_SLICE_SERVICE) != Some(derived);
+        slices.extend(inner.slices.labelled(namespace, LABEL_SERVICE_NAME, name).filter(relabelled).cloned());
+        ImportObjects {
+            import: inner.service_imports.get(namespace, name).cloned(),
+            service: inner.services.get(namespace, derived).cloned(),
+            slices,
+        }
+    }
+
+    /// All ServiceImports and all slices that name an import: what may have been applied before this program started.
+    pub(crate) fn all_imports(&self) -> (Vec<Arc<ServiceImport>>, Vec<Arc<EndpointSlice>>) {
+        let inner = self.lock();
+        let imported = |slice: &&Arc<EndpointSlice>| label(slice.as_ref(), LABEL_SERVICE_NAME).is_some();
+        (
+            inner.service_imports.iter().cloned().collect(),
+            inner.slices.iter().filter(imported).cloned().collect(),
+        )
+    }
+
+    /// The keys of all Services and ServiceExports.
+    pub(crate) fn all_exports(&self) -> BTreeSet<ServiceKey> {
+        let inner = self.lock();
+        let services = inner.services.iter().filter_map(|service| key_of(&**service));
+        services.chain(inner.service_exports.iter().filter_map(|export| key_of(&**export))).collect()
+    }
+
+    /// Whether objects can be made in `namespace`.
+    pub(crate) fn namespace(&self, namespace: &str) -> NamespaceState {
+        match self.lock().namespaces.get("", namespace) {
+            Some(known) if known.metadata.deletion_timestamp.is_some() => NamespaceState::Terminating,
+            Some(_) => NamespaceState::Active,
+            None => NamespaceState::Missing,
+        }
+    }
+
+    /// The import of `key` waits for its namespace, and is queued when that changes; answers whether it did not wait
+    /// before.
+    pub(crate) fn hold(&self, key: &ServiceKey) -> bool {
+        self.lock().held.insert(key.clone())
+    }
+
+    /// The import of `key` does not wait (any more).
+    pub(crate) fn release(&self, key: &ServiceKey) {
+        self.lock().held.remove(key);
+    }
+
+    /// How many imports wait for their namespace.
+    pub(crate) fn held(&self) -> usize {
+        self.lock().held.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue_export(&self, namespace: &str, name: &str) {
+        if let Ok(key) = ServiceKey::new(namespace, name) {
+            self.exports.add(key);
+        }
+    }
+
+    fn queue_import(&self, namespace: &str, name: &str) {
+        if let Ok(key) = ServiceKey::new(namespace, name) {
+            self.imports.add(key);
+        }
+    }
+}
+
+impl Kind for Service {
+    fn objects(inner: &mut Inner) -> &mut Objects<Self> {
+        &mut inner.services
+    }
+
+    fn touched(&self, _: &Inner, index: &Index) {
+        let (namespace, name) = name_of(&self.metadata);
+        index.queue_export(&namespace, &name);
+        if let Some(imported) = label(self, LABEL_SERVICE_NAME) {
+            index.queue_import(&namespace, imported);
+        }
+    }
+}
+
+impl Kind for ServiceExport {
+    fn objects(inner: &mut Inner) -> &mut Objects<Self> {
+        &mut inner.service_exports
+    }
+
+    fn touched(&self, _: &Inner, index: &Index) {
+        let (namespace, name) = name_of(&self.metadata);
+        index.queue_export(&namespace, &name);
+    }
+}
+
+impl Kind for ServiceImport {
+    fn objects(inner: &mut Inner) -> &mut Objects<Self> {
+        &mut inner.service_imports
+    }
+
+    fn touched(&self, _: &Inner, index: &Index) {
+        let (namespace, name) = name_of(&self.metadata);
+        index.queue_import(&namespace, &name);
+    }
+}
+
+impl Kind for EndpointSlice {
+    fn objects(inner: &mut Inner) -> &mut Objects<Self> {
+        &mut inner.slices
+    }
+
+    fn touched(&self, inner: &Inner, index: &Index) {
+        let (namespace, _) = name_of(&self.metadata);
+        if let Some(imported) = label(self, LABEL_SERVICE_NAME) {
+            index.queue_import(&namespace, imported);
+        }
+        let Some(service) = label(self, LABEL_SLICE_SERVICE) else { return };
+        index.queue_export(&namespace, service);
+        // Slices that Kubernetes makes for a derived Service, when somebody gave it a selector, name no import.
+        let derived = inner.services.get(&namespace, service);
+        if let Some(imported) = derived.and_then(|derived| label(&**derived, LABEL_SERVICE_NAME)) {
+            index.queue_import(&namespace, imported);
+        }
+    }
+}
+
+impl Kind for Namespace {
+    fn objects(inner: &mut Inner) -> &mut Objects<Self> {
+        &mut inner.namespaces
+    }
+
+    fn touched(&self, inner: &Inner, index: &Index) {
+        let name = self.name_any();
+        for key in inner.held.iter().filter(|key| key.namespace.as_str() == name) {
+            index.imports.add(key.clone());
+        }
+    }
+}
+
+fn label<'a, K: Resource>(object: &'a K, label: &str) -> Option<&'a str> {
+    object.meta().labels.as_ref()?.get(label).map(String::as_str)
+}
+
+fn key_of<K: Resource>(object: &K) -> Option<ServiceKey> {
+    let (namespace, name) = name_of(object.meta());
+    ServiceKey::new(&namespace, &name).ok()
+}

@@ -1,0 +1,170 @@
+//! The objects of one kind, as the API server last told of them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Namespace (empty for cluster-scoped kinds) and name.
+pub(crate) type Name = (String, String);
+
+/// A value of one of a kind's indexed labels within one namespace.
+type LabelValue = (String, &'static str, String);
+
+/// The objects of one kind and an index over some of their labels.
+///
+/// Guarantees: an older state of an object never replaces a newer one (answers to own writes and watch events arrive
+/// in any order); a relist counts only when it is done, and what it did not list is gone then.
+#[derive(Debug)]
+pub(crate) struct Objects<K> {
+    labels: &'static [&'static str],
+    objects: BTreeMap<Name, Arc<K>>,
+    by_label: BTreeMap<LabelValue, BTreeSet<String>>,
+}
+
+impl<K: Resource> Objects<K> {
+    /// An empty store that indexes `labels`.
+    pub(crate) const fn new(labels: &'static [&'static str]) -> Self {
+        Self { labels, objects: BTreeMap::new(), by_label: BTreeMap::new() }
+    }
+
+    /// The object of that name.
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<K>> {
+        self.objects.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// All objects, by namespace and name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.objects.values()
+    }
+
+    /// The objects of a namespace whose indexed `label` has `value`.
+    pub(crate) fn labelled<'a>(
+        &'a self,
+        namespace: &str,
+        label: &'static str,
+        value: &str,
+    ) -> impl Iterator<Item = &'a Arc<K>> {
+        let names = self.by_label.get(&(namespace.to_owned(), label, value.to_owned()));
+        let namespace = namespace.to_owned();
+        names
+            .into_iter()
+            .flatten()
+            .filter_map(move |name| self.objects.get(&(namespace.clone(), name.clone())))
+    }
+
+    /// Takes an object's state; answers whether it is new, and the state before it.
+    pub(crate) fn apply(&mut self, object: Arc<K>) -> (bool, Option<Arc<K>>) {
+        let name = name_of(object.meta());
+        let before = self.objects.get(&name).cloned();
+        if before.as_ref().is_some_and(|before| !is_newer(object.meta(), before.meta())) {
+            return (false, before);
+        }
+        self.unindex(&name, before.as_deref());
+        for label in label_values(self.labels, object.meta()) {
+            self.by_label.entry(label).or_default().insert(name.1.clone());
+        }
+        self.objects.insert(name, object);
+        (true, before)
+    }
+
+    /// Takes the end of an object; a newer object of the same name stays.
+    pub(crate) fn delete(&mut self, meta: &ObjectMeta) -> Option<Arc<K>> {
+        let name = name_of(meta);
+        let known = self.objects.get(&name)?;
+        if known.meta().uid != meta.uid {
+            return None;
+        }
+        let before = self.objects.remove(&name);
+        self.unindex(&name, before.as_deref());
+        before
+    }
+
+    /// The names in `scope` (all namespaces when none) that `listed` lacks, to be deleted when a relist is done.
+    pub(crate) fn missing(&self, scope: Option<&str>, listed: &BTreeSet<Name>) -> Vec<ObjectMeta> {
+        let gone = |name: &Name| scope.is_none_or(|scope| scope == name.0) && !listed.contains(name);
+        self.objects.iter().filter(|(name, _)| gone(name)).map(|(_, object)| object.meta().clone()).collect()
+    }
+
+    fn unindex(&mut self, name: &Name, object: Option<&K>) {
+        for label in object.into_iter().flat_map(|object| label_values(self.labels, object.meta())) {
+            if let Some(names) = self.by_label.get_mut(&label) {
+                names.remove(&name.1);
+                if names.is_empty() {
+                    self.by_label.remove(&label);
+                }
+            }
+        }
+    }
+}
+
+/// The namespace and name of an object.
+pub(crate) fn name_of(meta: &ObjectMeta) -> Name {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+fn label_values(labels: &'static [&'static str], meta: &ObjectMeta) -> Vec<LabelValue> {
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    let value = |label: &&'static str| meta.labels.as_ref()?.get(*label).cloned();
+    labels.iter().filter_map(|label| Some((namespace.clone(), *label, value(label)?))).collect()
+}
+
+/// Whether `meta` is a later state than `known`. Another object of the same name is; of one object, the higher
+/// resource version is, and where versions are not numbers the last one told.
+fn is_newer(meta: &ObjectMeta, known: &ObjectMeta) -> bool {
+    let version =
+        |meta: &ObjectMeta| meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+    match (version(meta), version(known)) {
+        (Some(new), Some(old)) => new > old,
+        _ => meta.uid != known.uid || meta.resource_version != known.resource_version,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Namespace;
+
+    #[test]
+    fn an_older_state_does_not_replace_a_newer_one() {
+        let mut objects = Objects::new(&["app"]);
+        objects.apply(mk_namespace("a", "uid", 7, "web"));
+        let (new, before) = objects.apply(mk_namespace("a", "uid", 6, "old"));
+        assert_eq!((new, before), (false, Some(mk_namespace("a", "uid", 7, "web"))));
+        assert_eq!(objects.labelled("", "app", "old").count(), 0);
+    }
+
+    #[test]
+    fn the_label_index_follows_changes_and_deletions() {
+        let mut objects = Objects::new(&["app"]);
+        objects.apply(mk_namespace("a", "uid", 1, "web"));
+        objects.apply(mk_namespace("a", "uid", 2, "api"));
+        assert_eq!(
+            (objects.labelled("", "app", "web").count(), objects.labelled("", "app", "api").count()),
+            (0, 1)
+        );
+        objects.delete(&mk_namespace("a", "uid", 3, "api").metadata);
+        assert!(objects.by_label.is_empty() && objects.get("", "a").is_none());
+    }
+
+    #[test]
+    fn the_end_of_an_object_does_not_take_its_successor() {
+        let mut objects = Objects::new(&[]);
+        objects.apply(mk_namespace("a", "second", 9, ""));
+        assert_eq!(objects.delete(&mk_namespace("a", "first", 8, "").metadata), None);
+        assert!(objects.get("", "a").is_some());
+    }
+
+    fn mk_namespace(name: &str, uid: &str, version: u64, app: &str) -> Arc<Namespace> {
+        Arc::new(Namespace {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                uid: Some(uid.to_owned()),
+                resource_version: Some(version.to_string()),
+                labels: Some([("app".to_owned(), app.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        })
+    }
+}

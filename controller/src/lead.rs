@@ -1,0 +1,173 @@
+//! One term of leadership: what the tasks share that act while this controller leads, and their end.
+//!
+//! A lead begins when all watches have listed: it tells the outbox and the view everything that the cluster exports
+//! and everything that is applied before the first call is made, so that nothing is concluded from half the facts.
+//! It ends by being dropped, in the middle of whatever it does: every write is bound to the object that was read, and
+//! the next leader goes on from what exists.
+
+use crate::config::Config;
+use crate::events::Events;
+use crate::index::Index;
+use crate::leader::Claim;
+use crate::metrics::Metrics;
+use crate::writes::Writer;
+use crate::{exports, imports, session, subscription};
+use mcs_core::ids::ServiceKey;
+use mcs_core::outbox::Outbox;
+use mcs_core::plan::PlanConfig;
+use mcs_core::time::{Clock, Timestamp};
+use mcs_core::timing::Timing;
+use mcs_core::view::View;
+use mcs_proto::client::RegistryClient;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, watch};
+
+/// Exports that are worked on at the same time.
+const EXPORT_WORKERS: usize = 8;
+/// Imports that are worked on at the same time.
+const IMPORT_WORKERS: usize = 16;
+
+/// What outlives a term of leadership.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    /// Who this is and how it was told to work.
+    pub(crate) config: Arc<Config>,
+    /// The API server.
+    pub(crate) client: kube::Client,
+    /// The cluster's objects.
+    pub(crate) index: Arc<Index>,
+    /// The time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The registries, in failover order.
+    pub(crate) registries: Arc<[RegistryClient]>,
+    /// Where people are told.
+    pub(crate) events: Events,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// What the tasks of a leader share.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    shared: Shared,
+    /// The right to write.
+    pub(crate) claim: Claim,
+    outbox: Mutex<Outbox>,
+    view: Mutex<View>,
+    /// The outbox has something new to do.
+    pub(crate) outbox_changed: Notify,
+    /// The registry to talk to, by its place in the order.
+    pub(crate) url: watch::Sender<usize>,
+    /// What the API server keeps of what is written.
+    pub(crate) server: Server,
+    /// Exports that are being deleted, and until when their finalizers wait for a registry.
+    finishing: Mutex<BTreeMap<ServiceKey, Timestamp>>,
+}
+
+/// Fields that an API server, or the CRD it serves, may drop: they are written until an answer lacks them.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// `status.endpointSliceObjects` of ServiceImports.
+    pub(crate) slices_present: AtomicBool,
+    /// `hints.forNodes` of EndpointSlices.
+    pub(crate) node_hints: AtomicBool,
+}
+
+impl std::ops::Deref for Lead {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Lead {
+    /// A lead under `claim`. All watches must have listed.
+    pub(crate) fn begin(shared: Shared, claim: Claim) -> Self {
+        let now = shared.clock.elapsed();
+        let outbox = Outbox::new(Timing::default(), shared.registries.len(), claim.term(), now);
+        let view = View::new(shared.config.member.cluster.clone());
+        let lead = Self {
+            shared,
+            claim,
+            outbox: Mutex::new(outbox),
+            view: Mutex::new(view),
+            outbox_changed: Notify::new(),
+            url: watch::Sender::new(0),
+            server: Server { slices_present: AtomicBool::new(true), node_hints: AtomicBool::new(true) },
+            finishing: Mutex::default(),
+        };
+        imports::seed(&lead);
+        for key in lead.index.all_exports() {
+            exports::feed(&lead, &key);
+            lead.index.exports.add(key);
+        }
+        lead.view().own_listed();
+        subscription::queue_dirty(&lead);
+        lead
+    }
+
+    /// Acts as the leader, until dropped.
+    pub(crate) async fn act(&self) {
+        let clock = self.clock.as_ref();
+        tokio::join!(
+            session::run(self),
+            subscription::run(self),
+            self.index.exports.work(clock, EXPORT_WORKERS, |key| exports::reconcile(self, key)),
+            self.index.imports.work(clock, IMPORT_WORKERS, |key| imports::reconcile(self, key)),
+        );
+    }
+
+    /// What the registry still has to be told.
+    pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What may be believed of the clusterset.
+    pub(crate) fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right and the means to write.
+    pub(crate) fn writer(&self) -> Writer {
+        Writer {
+            client: self.client.clone(),
+            index: Arc::clone(&self.index),
+            claim: self.claim.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    /// What plans depend on besides the import.
+    pub(crate) fn plan_config(&self) -> PlanConfig {
+        PlanConfig {
+            clusterset: self.config.member.clusterset.clone(),
+            cluster: self.config.member.cluster.clone(),
+            adopt_unmanaged: self.config.adopt_unmanaged,
+            served_families: self.config.served_families.clone(),
+            slices_present_kept: self.server.slices_present.load(Ordering::Relaxed),
+            node_hints_kept: self.server.node_hints.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Until when the finalizer of `key` waits for a registry, counted from when its deletion was first seen.
+    pub(crate) fn finalizer_limit(&self, key: &ServiceKey, now: Timestamp) -> Timestamp {
+        let limit = self.outbox().timing().finalizer_limit();
+        let mut finishing = self.finishing.lock().unwrap_or_else(PoisonError::into_inner);
+        *finishing.entry(key.clone()).or_insert_with(|| now + limit)
+    }
+
+    /// The finalizer of `key` is gone.
+    pub(crate) fn finalized(&self, key: &ServiceKey) {
+        self.finishing.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}

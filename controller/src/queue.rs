@@ -1,0 +1,196 @@
+//! A queue of keys to reconcile: each key once, never twice at the same time, failures later and later.
+//!
+//! What arrives for a key that is being worked on is worked on again afterwards, so that no change is missed. Due
+//! times are on the clock that no one sets.
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use mcs_core::time::{Clock, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// The wait after the first failure of a key; doubled with each further one.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+/// The longest wait between two tries of a key.
+const MAX_RETRY: Duration = Duration::from_secs(30);
+
+/// What became of one round of work on a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing is left to do until something changes.
+    Done,
+    /// Look again at this moment.
+    At(Timestamp),
+    /// It failed: try again after a while.
+    Failed,
+}
+
+/// The keys that wait for work; see the module.
+#[derive(Debug)]
+pub(crate) struct Queue<K> {
+    state: Mutex<State<K>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    due: BTreeMap<K, Timestamp>,
+    running: BTreeSet<K>,
+    failures: BTreeMap<K, u32>,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        let state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+}
+
+impl<K: Ord + Clone> Queue<K> {
+    /// `key` is to be worked on now.
+    pub(crate) fn add(&self, key: K) {
+        self.add_at(key, Timestamp::ZERO);
+    }
+
+    /// `key` is to be worked on at `at`, or earlier when that was asked for before.
+    pub(crate) fn add_at(&self, key: K, at: Timestamp) {
+        self.lock().add_at(key, at);
+        self.changed.notify_one();
+    }
+
+    /// How many keys wait, those that are worked on not counted.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().due.len()
+    }
+
+    /// Works on keys as they become due, at most `concurrency` at a time, until dropped.
+    pub(crate) async fn work<F: Future<Output = Outcome>>(
+        &self,
+        clock: &dyn Clock,
+        concurrency: usize,
+        work: impl Fn(K) -> F,
+    ) {
+        // What an earlier worker had begun when it was dropped is begun anew.
+        self.lock().restart();
+        let mut running = FuturesUnordered::new();
+        loop {
+            let next = loop {
+                let now = clock.elapsed();
+                if running.len() >= concurrency {
+                    break None;
+                }
+                let mut state = self.lock();
+                let Some(key) = state.take(now) else { break state.next_due().map(|due| due.since(now)) };
+                drop(state);
+                let round = work(key.clone());
+                running.push(async move { (key, round.await) });
+            };
+            tokio::select! {
+                Some((key, outcome)) = running.next(), if !running.is_empty() => {
+                    self.lock().finish(key, outcome, clock.elapsed());
+                }
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep(next.unwrap_or_default()), if next.is_some() => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Ord + Clone> State<K> {
+    fn add_at(&mut self, key: K, at: Timestamp) {
+        let due = self.due.entry(key).or_insert(at);
+        *due = at.min(*due);
+    }
+
+    fn restart(&mut self) {
+        for key in std::mem::take(&mut self.running) {
+            self.add_at(key, Timestamp::ZERO);
+        }
+    }
+
+    fn take(&mut self, now: Timestamp) -> Option<K> {
+        let ready = |(key, due): &(&K, &Timestamp)| due.has_passed(now) && !self.running.contains(*key);
+        let key = self.due.iter().find(ready)?.0.clone();
+        self.due.remove(&key);
+        self.running.insert(key.clone());
+        Some(key)
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        self.due.iter().filter(|(key, _)| !self.running.contains(*key)).map(|(_, due)| *due).min()
+    }
+
+    fn finish(&mut self, key: K, outcome: Outcome, now: Timestamp) {
+        self.running.remove(&key);
+        match outcome {
+            Outcome::Done => {
+                self.failures.remove(&key);
+            }
+            Outcome::At(at) => {
+                self.failures.remove(&key);
+                self.add_at(key, at);
+            }
+            Outcome::Failed => {
+                let failures = self.failures.entry(key.clone()).or_default();
+                let wait = (FIRST_RETRY * 2_u32.saturating_pow(*failures)).min(MAX_RETRY);
+                *failures = failures.saturating_add(1).min(16);
+                self.add_at(key, now + wait);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    #[test]
+    fn a_key_that_changes_while_it_is_worked_on_is_worked_on_again() {
+        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        state.add_at("cart", Timestamp::ZERO);
+        assert_eq!(state.take(NOW), Some("cart"));
+        state.add_at("cart", Timestamp::ZERO);
+        assert_eq!(state.take(NOW), None);
+        state.finish("cart", Outcome::Done, NOW);
+        assert_eq!(state.take(NOW), Some("cart"));
+    }
+
+    #[test]
+    fn failures_of_a_key_come_later_and_later_until_one_round_succeeds() {
+        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            state.finish("cart", Outcome::Failed, NOW);
+            waits.push(state.next_due().expect("another try").since(NOW).as_millis());
+            state.due.clear();
+        }
+        assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
+        state.finish("cart", Outcome::Done, NOW);
+        state.finish("cart", Outcome::Failed, NOW);
+        assert_eq!(state.next_due(), Some(NOW + FIRST_RETRY));
+    }
+
+    #[test]
+    fn a_key_that_fails_and_changes_is_tried_at_once() {
+        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        state.finish("cart", Outcome::Failed, NOW);
+        state.add_at("cart", Timestamp::ZERO);
+        assert_eq!(state.take(NOW), Some("cart"));
+    }
+
+    #[test]
+    fn what_a_dropped_worker_had_begun_is_begun_anew() {
+        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        state.add_at("cart", Timestamp::ZERO);
+        assert_eq!(state.take(NOW), Some("cart"));
+        state.restart();
+        assert_eq!(state.take(NOW), Some("cart"));
+    }
+}

@@ -1,0 +1,153 @@
+//! Carries out the calls of the outbox: registration, renewals, writes and syncs.
+//!
+//! Every decision (what to call next, when, at which registry, what an answer means) is [`mcs_core::outbox`]'s; this
+//! makes the calls, side by side where the outbox asks for it, and feeds the answers back.
+
+use crate::lead::Lead;
+use futures::stream::{FuturesUnordered, StreamExt};
+use mcs_core::outbox::{Answer, Call, Failure};
+use mcs_core::registry::Registration;
+use mcs_proto::client::{RegistryClient, Written};
+use mcs_proto::status::CallFailed;
+use mcs_runtime::clock::sleep_until;
+use tracing::{debug, info, warn};
+
+/// Keeps the registry told, until dropped.
+pub(crate) async fn run(lead: &Lead) {
+    let mut calls = FuturesUnordered::new();
+    let mut registered = false;
+    let mut lease_ended = false;
+    loop {
+        while let Some((call, registry)) = next_call(lead) {
+            calls.push(carry_out(lead, call, registry));
+        }
+        let now = lead.clock.elapsed();
+        let (deadline, standing) = {
+            let outbox = lead.outbox();
+            let lease_end = outbox.lease_until().filter(|end| !end.has_passed(now));
+            let deadline = outbox.poll_timeout().into_iter().chain(lease_end).min();
+            (deadline, (outbox.is_registered(), outbox.lease_has_ended(now)))
+        };
+        if standing != (registered, lease_ended) {
+            note_standing(lead, (registered, lease_ended), standing);
+            (registered, lease_ended) = standing;
+        }
+        tokio::select! {
+            Some(answer) = calls.next(), if !calls.is_empty() => handle(lead, answer),
+            () = lead.outbox_changed.notified() => {}
+            () = sleep_until(lead.clock.as_ref(), deadline) => {}
+        }
+    }
+}
+
+fn next_call(lead: &Lead) -> Option<(Call, RegistryClient)> {
+    let mut outbox = lead.outbox();
+    let call = outbox.next_call(lead.clock.elapsed())?;
+    Some((call, lead.registries[outbox.url()].clone()))
+}
+
+fn handle(lead: &Lead, answer: Answer) {
+    let (dirty, url, floor) = {
+        let mut outbox = lead.outbox();
+        outbox.handle_answer(answer, lead.clock.elapsed(), rand::random());
+        let dirty: Vec<_> = std::iter::from_fn(|| outbox.next_dirty()).collect();
+        (dirty, outbox.url(), outbox.floor())
+    };
+    for key in dirty {
+        lead.index.exports.add(key);
+    }
+    lead.url.send_if_modified(|current| std::mem::replace(current, url) != url);
+    if let Some(floor) = floor {
+        lead.claim.raise_term(floor);
+    }
+}
+
+/// All exports are looked at when the registry is gained or lost, or the lease ends: their conditions say so, and
+/// finalizers wait for it.
+fn note_standing(lead: &Lead, (registered, lease_ended): (bool, bool), now: (bool, bool)) {
+    let registry = lead.registries[*lead.url.borrow()].url().to_string();
+    lead.metrics.connected(&registry, now.0);
+    match (registered, now.0) {
+        (false, true) => info!(%registry, "registered"),
+        (true, false) => warn!(%registry, "registry lost, the cluster goes on with what it has"),
+        _ => {}
+    }
+    if !lease_ended && now.1 {
+        warn!("the lease has ended without a renewal: other clusters drop this cluster's endpoints");
+    }
+    for key in lead.index.all_exports() {
+        lead.index.exports.add(key);
+    }
+}
+
+async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer {
+    let member = &lead.config.member;
+    match call {
+        Call::Register { version, sum } => {
+            let registration = Registration {
+                uid: member.uid.clone(),
+                region: lead.config.region.clone(),
+                instance: lead.config.instance.clone(),
+                build: mcs_runtime::version().to_owned(),
+                version,
+                sum,
+            };
+            match registry.register(member, &registration).await {
+                Ok(answer) => Answer::Registered { differs: answer.differs, lease: answer.lease },
+                Err(failed) => Answer::ActFailed(failure(&registry, "register", failed)),
+            }
+        }
+        Call::Renew { version, sum } => match registry.renew(member, version, sum).await {
+            Ok(answer) => Answer::Renewed { differs: answer.differs, lease: answer.lease },
+            Err(failed) => Answer::RenewFailed(failure(&registry, "renew", failed)),
+        },
+        Call::Write { version, ops } => match registry.write(member, version, &ops).await {
+            Ok(written) => Answer::Written(results(written)),
+            Err(failed) => Answer::ActFailed(failure(&registry, "write", failed)),
+        },
+        Call::Sync { version, names } => {
+            let synced = async {
+                let (wants, stream) = registry.begin_sync(member, version, &names).await?;
+                let ops = lead.outbox().sync_ops(&wants);
+                debug!(named = names.len(), wanted = ops.len(), %version, "sync");
+                stream.finish(&ops).await
+            };
+            let synced = synced.await;
+            lead.metrics.synced(synced.is_ok());
+            match synced {
+                Ok(synced) => Answer::Synced(results(synced.written)),
+                Err(failed) => Answer::ActFailed(failure(&registry, "sync", failed)),
+            }
+        }
+    }
+}
+
+fn results(written: Written) -> Vec<mcs_core::outbox::OpAnswer> {
+    for (key, dropped) in &written.dropped {
+        warn!(service = %key, %dropped, "the registry left an endpoint out");
+    }
+    for (key, refusal) in
+        written.results.iter().filter_map(|(key, result)| Some((key, result.as_ref().err()?)))
+    {
+        warn!(service = %key, %refusal, "the registry refuses the export until it changes");
+    }
+    written.results
+}
+
+/// What a failed call means for what to do next; the one place where it is logged.
+fn failure(registry: &RegistryClient, call: &'static str, failed: CallFailed) -> Failure {
+    let reason = failed.to_string();
+    warn!(registry = %registry.url(), call, error = %reason, "call to the registry failed");
+    match failed {
+        CallFailed::UnknownCluster => Failure::UnknownMember,
+        CallFailed::OldTerm { floor } => Failure::OldTerm { floor },
+        CallFailed::Invalid { .. } | CallFailed::Claimed { .. } | CallFailed::Limit { .. } => {
+            Failure::Refused { reason }
+        }
+        CallFailed::LeaseActive { .. }
+        | CallFailed::Denied { .. }
+        | CallFailed::Unavailable { .. }
+        | CallFailed::TimedOut { .. }
+        | CallFailed::Unreadable(_) => Failure::Unavailable { reason },
+    }
+}

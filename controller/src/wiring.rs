@@ -1,0 +1,242 @@
+//! The controller's parts and how they are put together: watches, election, leads, admin port.
+
+use crate::api::{ServiceExport, ServiceImport};
+use crate::config::Config;
+use crate::discover::discover;
+use crate::events::Events;
+use crate::index::{Index, Kind};
+use crate::lead::{Lead, Shared};
+use crate::leader::{Candidate, Claim, Settings};
+use crate::metrics::{Metrics, PREFIX};
+use anyhow::Context;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::DeserializeGuard;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use mcs_core::ids::{ClusterId, ClustersetId, Namespace as NamespaceName, Region};
+use mcs_core::time::Clock;
+use mcs_core::timing::Timing;
+use mcs_proto::client::RegistryClient;
+use mcs_proto::convert::Member;
+use mcs_proto::url::RegistryUrl;
+use mcs_runtime::ready::{Handle, Ready};
+use mcs_runtime::shutdown::Watch;
+use mcs_runtime::tasks::Tasks;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// The server ends each watch after this many seconds, so that one that has died silently is noticed soon after.
+const WATCH_SECONDS: u32 = 50;
+/// How often the state of watched namespaces is asked for where watching them is not permitted.
+const NAMESPACE_POLL: Duration = Duration::from_secs(2);
+/// Tasks that have not ended this long after the drain began are given up.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a controller is told by its flags.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The registries, in failover order.
+    pub registries: Vec<RegistryUrl>,
+    /// The clusterset.
+    pub clusterset: ClustersetId,
+    /// The cluster's id in it.
+    pub cluster: ClusterId,
+    /// The cluster's region.
+    pub region: Option<Region>,
+    /// The namespaces that are exported from and imported into; all when empty.
+    pub watch_namespaces: Vec<NamespaceName>,
+    /// Whether missing namespaces of imports are created.
+    pub create_namespaces: bool,
+    /// Whether ServiceImports that somebody else made are taken over.
+    pub adopt_unmanaged: bool,
+    /// The Lease that replicas compete for, and as whom.
+    pub leader: Settings,
+}
+
+/// Runs a controller until the program drains.
+///
+/// # Errors
+/// A registry URL of a scheme that is not spoken, a metric that cannot be registered, or a task that ended early.
+pub async fn run(
+    options: Options,
+    client: Client,
+    clock: Arc<dyn Clock>,
+    admin: TcpListener,
+    shutdown: Watch,
+) -> anyhow::Result<()> {
+    let ready = Ready::new(shutdown.clone());
+    let metrics_registry = mcs_runtime::metrics::registry(PREFIX)?;
+    let index = Arc::new(Index::default());
+    let metrics = Metrics::register(&metrics_registry, Arc::clone(&index))?;
+    let registries = options.registries.iter().map(|url| RegistryClient::new(url, Timing::default()));
+    let registries = registries.collect::<Result<Arc<[_]>, _>>().context("--registry-url")?;
+
+    let mut tasks = Tasks::new();
+    let known = ready.wait_for("the cluster's identity");
+    tasks.spawn_background("admin", mcs_runtime::admin::serve(admin, metrics_registry, ready.clone()));
+
+    let probe = options.watch_namespaces.first().map_or("default", NamespaceName::as_str).to_owned();
+    let discovered = tokio::select! {
+        discovered = discover(&client, &probe) => discovered,
+        () = shutdown.draining() => return Ok(()),
+    };
+    let instance = options.leader.identity.clone();
+    let config = Arc::new(Config {
+        member: Member { clusterset: options.clusterset, cluster: options.cluster, uid: discovered.uid },
+        region: options.region,
+        instance: instance.clone(),
+        watch_namespaces: options.watch_namespaces,
+        create_namespaces: options.create_namespaces,
+        adopt_unmanaged: options.adopt_unmanaged,
+        served_families: discovered.served_families,
+    });
+    info!(clusterset = %config.member.clusterset, cluster = %config.member.cluster, uid = %config.member.uid, instance, "controller starts");
+
+    let watches = Watches {
+        client: client.clone(),
+        index: Arc::clone(&index),
+        ready: ready.clone(),
+        stop: shutdown.clone(),
+    };
+    watches.spawn_all(&mut tasks, &config);
+    known.ready();
+
+    let (candidate, claims) =
+        Candidate::new(client.clone(), options.leader, Arc::clone(&clock), shutdown.clone());
+    tasks.spawn("election", candidate.run());
+    let events = Events::new(client.clone(), &instance);
+    let shared = Shared { config, client, index, clock, registries, events, metrics };
+    tasks.spawn("lead", lead(shared, claims, ready, shutdown.clone()));
+    tasks.run(&shutdown, GRACE).await.map_err(Into::into)
+}
+
+/// Acts as the leader whenever this replica is it.
+async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, ready: Ready, shutdown: Watch) {
+    tokio::select! {
+        () = ready.until_ready() => {}
+        () = shutdown.draining() => return,
+    }
+    while !shutdown.is_draining() {
+        let claim = claims.borrow_and_update().clone();
+        shared.metrics.leads(claim.is_some());
+        let Some(claim) = claim else {
+            tokio::select! {
+                changed = claims.changed() => if changed.is_err() { return },
+                () = shutdown.draining() => return,
+            }
+            continue;
+        };
+        let lead = Lead::begin(shared.clone(), claim);
+        tokio::select! {
+            () = lead.act() => {}
+            changed = claims.changed() => if changed.is_err() { return },
+            () = shutdown.draining() => return,
+        }
+    }
+}
+
+/// The watches that feed the index.
+struct Watches {
+    client: Client,
+    index: Arc<Index>,
+    ready: Ready,
+    stop: Watch,
+}
+
+impl Watches {
+    fn spawn_all(&self, tasks: &mut Tasks, config: &Config) {
+        let scopes: Vec<Option<NamespaceName>> = match config.watch_namespaces.as_slice() {
+            [] => vec![None],
+            watched => watched.iter().cloned().map(Some).collect(),
+        };
+        for scope in scopes {
+            tasks.spawn("watch of Services", self.watch::<Service>(scope.clone()));
+            tasks.spawn("watch of ServiceExports", self.watch::<ServiceExport>(scope.clone()));
+            tasks.spawn("watch of ServiceImports", self.watch::<ServiceImport>(scope.clone()));
+            tasks.spawn("watch of EndpointSlices", self.watch::<EndpointSlice>(scope.clone()));
+            match scope {
+                None => tasks.spawn("watch of Namespaces", self.watch_namespaces()),
+                Some(namespace) => tasks.spawn("poll of a Namespace", self.poll_namespace(namespace)),
+            }
+        }
+    }
+
+    fn watch<K>(&self, scope: Option<NamespaceName>) -> impl Future<Output = ()> + Send + 'static
+    where
+        K: Kind + DeserializeOwned + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        let api: Api<DeserializeGuard<K>> = match &scope {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace.as_str()),
+            None => Api::all(self.client.clone()),
+        };
+        self.follow(api, scope)
+    }
+
+    fn watch_namespaces(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.follow::<Namespace>(Api::all(self.client.clone()), None)
+    }
+
+    fn follow<K>(
+        &self,
+        api: Api<DeserializeGuard<K>>,
+        scope: Option<NamespaceName>,
+    ) -> impl Future<Output = ()> + Send + 'static
+    where
+        K: Kind + DeserializeOwned,
+    {
+        let listed = self.listed(&K::plural(&()), scope.as_ref());
+        let (index, stop) = (Arc::clone(&self.index), self.stop.clone());
+        let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff();
+        async move {
+            tokio::select! {
+                () = index.follow(scope.as_ref().map(NamespaceName::as_str), listed, events) => {}
+                () = stop.draining() => {}
+            }
+        }
+    }
+
+    /// Where only some namespaces are watched, no permission is asked to watch Namespaces.
+    fn poll_namespace(&self, namespace: NamespaceName) -> impl Future<Output = ()> + Send + 'static {
+        let listed = self.listed("namespaces", Some(&namespace));
+        let (index, stop) = (Arc::clone(&self.index), self.stop.clone());
+        let api = Api::<Namespace>::all(self.client.clone());
+        let poll = async move {
+            let mut known: Option<Namespace> = None;
+            loop {
+                match api.get_opt(namespace.as_str()).await {
+                    Ok(Some(found)) => {
+                        index.apply(found.clone());
+                        known = Some(found);
+                        listed.ready();
+                    }
+                    Ok(None) => {
+                        if let Some(gone) = known.take() {
+                            index.delete(&gone);
+                        }
+                        listed.ready();
+                    }
+                    Err(error) => warn!(%namespace, %error, "cannot read the namespace, it is tried again"),
+                }
+                tokio::time::sleep(NAMESPACE_POLL).await;
+            }
+        };
+        async move {
+            tokio::select! {
+                () = poll => {}
+                () = stop.draining() => {}
+            }
+        }
+    }
+
+    fn listed(&self, kind: &str, scope: Option<&NamespaceName>) -> Handle {
+        match scope {
+            Some(namespace) => self.ready.wait_for(format!("the first list of {kind} in {namespace}")),
+            None => self.ready.wait_for(format!("the first list of {kind}")),
+        }
+    }
+}

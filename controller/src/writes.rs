@@ -1,0 +1,265 @@
+//! Every write to the API server: fenced, limited in time, counted, bound to what was read, and seen by the index.
+//!
+//! What does not exist is created by POST, so that a foreign object of the same name is never taken over. What exists
+//! is changed by server-side apply under one field manager with force, with the UID and the resource version that
+//! were read: an apply without the UID would create an object anew that somebody has just deleted. Fields that other
+//! managers added, which no apply can reach, are removed by a full update.
+//!
+//! A POST makes its caller the owner of the fields by *Update*, and an apply only removes fields that are owned by
+//! *Apply*. So before the first apply that record is rewritten; the rewrite changes no field.
+
+use crate::index::{Index, Kind};
+use crate::leader::Claim;
+use crate::metrics::Metrics;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::{Client, Resource};
+use mcs_core::names::{FIELD_MANAGER, FIELD_MANAGER_STATUS};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long one write may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Why a write was not made, or is not known to have been.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteFailed {
+    /// This controller no longer leads.
+    #[error("this controller does not lead any more")]
+    Fenced,
+    /// The object changed since it was read, or exists already: read and decide again.
+    #[error("the object has changed meanwhile: {0}")]
+    Conflict(String),
+    /// The object is gone.
+    #[error("the object is gone")]
+    Gone,
+    /// The API server did not answer in time.
+    #[error("the API server did not answer within {LIMIT:?}")]
+    TimedOut,
+    /// The API server refuses it.
+    #[error("the API server refuses it: {0}")]
+    Refused(String),
+    /// It failed otherwise.
+    #[error(transparent)]
+    Other(kube::Error),
+}
+
+impl WriteFailed {
+    /// The object cannot be written as JSON.
+    pub(crate) const fn encode(error: serde_json::Error) -> Self {
+        Self::Other(kube::Error::SerdeError(error))
+    }
+}
+
+impl From<kube::Error> for WriteFailed {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => match status.code {
+                404 => Self::Gone,
+                409 => Self::Conflict(status.message),
+                400 | 403 | 405 | 422 => Self::Refused(status.message),
+                _ => Self::Other(kube::Error::Api(status)),
+            },
+            error => Self::Other(error),
+        }
+    }
+}
+
+/// A kind that is written.
+pub(crate) trait Written:
+    Kind + Resource<Scope = NamespaceResourceScope> + Serialize + DeserializeOwned
+{
+}
+
+impl<K: Kind + Resource<Scope = NamespaceResourceScope> + Serialize + DeserializeOwned> Written for K {}
+
+/// The right and the means to write.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    /// The API server.
+    pub(crate) client: Client,
+    /// Where answers are seen.
+    pub(crate) index: Arc<Index>,
+    /// The right to write.
+    pub(crate) claim: Claim,
+    /// Where writes are counted.
+    pub(crate) metrics: Metrics,
+}
+
+impl Writer {
+    /// Creates `object`.
+    pub(crate) async fn create<K: Written>(&self, object: &K) -> Result<K, WriteFailed> {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let api = self.api::<K>(object.meta());
+        let created = self.fenced::<K, _>("create", api.create(&params, object)).await?;
+        self.index.apply(created.clone());
+        Ok(created)
+    }
+
+    /// Makes the fields of `wanted` so in the object that was read as `base`, and removes those that an earlier apply
+    /// had and this one has not.
+    pub(crate) async fn apply<K: Written>(&self, base: &K, wanted: &K) -> Result<K, WriteFailed> {
+        let mut version = base.meta().resource_version.clone();
+        if let Some(claimed) = claim_updates(base.meta()) {
+            let api = self.api::<K>(base.meta());
+            let (params, patch) = (PatchParams::default(), Patch::Json::<()>(claimed));
+            let rewritten =
+                self.fenced::<K, _>("patch", api.patch(name(base.meta()), &params, &patch)).await?;
+            version.clone_from(&rewritten.meta().resource_version);
+        }
+        let body = bound(wanted, base.meta(), version)?;
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let api = self.api::<K>(base.meta());
+        let applied =
+            self.fenced::<K, _>("apply", api.patch(name(base.meta()), &params, &Patch::Apply(body))).await?;
+        self.index.apply(applied.clone());
+        Ok(applied)
+    }
+
+    /// Creates a namespace.
+    pub(crate) async fn create_namespace(&self, namespace: &Namespace) -> Result<(), WriteFailed> {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let api = Api::<Namespace>::all(self.client.clone());
+        let created = self.fenced::<Namespace, _>("create", api.create(&params, namespace)).await?;
+        self.index.apply(created);
+        Ok(())
+    }
+
+    /// Replaces an object that was read, e.g. without the fields that other managers added.
+    pub(crate) async fn replace<K: Written>(&self, object: &K) -> Result<K, WriteFailed> {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let api = self.api::<K>(object.meta());
+        let replaced =
+            self.fenced::<K, _>("update", api.replace(name(object.meta()), &params, object)).await?;
+        self.index.apply(replaced.clone());
+        Ok(replaced)
+    }
+
+    /// Makes the status fields of `wanted` so in the object that was read as `base`.
+    pub(crate) async fn apply_status<K: Written>(&self, base: &K, status: Value) -> Result<K, WriteFailed> {
+        let body = json!({
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            "metadata": {
+                "name": base.meta().name,
+                "namespace": base.meta().namespace,
+                "uid": base.meta().uid,
+                "resourceVersion": base.meta().resource_version,
+            },
+            "status": status,
+        });
+        let params = PatchParams::apply(FIELD_MANAGER_STATUS).force();
+        let api = self.api::<K>(base.meta());
+        let patch = Patch::Apply(body);
+        let patched = api.patch_status(name(base.meta()), &params, &patch);
+        let applied = self.fenced::<K, _>("apply-status", patched).await?;
+        self.index.apply(applied.clone());
+        Ok(applied)
+    }
+
+    /// Changes an object that was read by a JSON patch that tests its resource version.
+    pub(crate) async fn patch<K: Written>(&self, base: &K, operations: Value) -> Result<K, WriteFailed> {
+        let patch = Patch::Json::<()>(json_patch(base.meta(), operations)?);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let api = self.api::<K>(base.meta());
+        let patched = api.patch(name(base.meta()), &params, &patch);
+        let patched = self.fenced::<K, _>("patch", patched).await?;
+        self.index.apply(patched.clone());
+        Ok(patched)
+    }
+
+    /// Deletes the object that was read; one that is gone already counts as deleted.
+    pub(crate) async fn delete<K: Written>(&self, base: &K) -> Result<(), WriteFailed> {
+        let preconditions = Preconditions {
+            uid: base.meta().uid.clone(),
+            resource_version: base.meta().resource_version.clone(),
+        };
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            propagation_policy: Some(PropagationPolicy::Background),
+            ..DeleteParams::default()
+        };
+        let api = self.api::<K>(base.meta());
+        match self.fenced::<K, _>("delete", api.delete(name(base.meta()), &params)).await {
+            // With finalizers the object lives on; its watch tells.
+            Ok(answer) => {
+                let finished = answer
+                    .left()
+                    .is_none_or(|left| left.meta().finalizers.as_ref().is_none_or(Vec::is_empty));
+                if finished {
+                    self.index.delete(base);
+                }
+                Ok(())
+            }
+            Err(WriteFailed::Gone) => {
+                self.index.delete(base);
+                Ok(())
+            }
+            Err(failed) => Err(failed),
+        }
+    }
+
+    fn api<K: Written>(&self, meta: &ObjectMeta) -> Api<K> {
+        Api::namespaced(self.client.clone(), meta.namespace.as_deref().unwrap_or_default())
+    }
+
+    async fn fenced<K: Resource<DynamicType = ()>, T>(
+        &self,
+        verb: &'static str,
+        write: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, WriteFailed> {
+        if !self.claim.may_write() {
+            return Err(WriteFailed::Fenced);
+        }
+        let answer = tokio::time::timeout(LIMIT, write).await.map_err(|_| WriteFailed::TimedOut)?;
+        self.metrics.written(&K::kind(&()), verb, answer.is_ok());
+        Ok(answer?)
+    }
+}
+
+/// The JSON patch that turns what our manager owns by Update into what it owns by Apply; none where there is nothing.
+fn claim_updates(meta: &ObjectMeta) -> Option<json_patch::Patch> {
+    let entries = meta.managed_fields.as_ref()?;
+    let ours = |operation: &str| {
+        entries.iter().position(|entry| {
+            entry.manager.as_deref() == Some(FIELD_MANAGER)
+                && entry.operation.as_deref() == Some(operation)
+                && entry.subresource.is_none()
+        })
+    };
+    let updated = ours("Update")?;
+    // An apply of ours owns all that is wanted already; what an update of ours touched besides is nobody's then.
+    let change = match ours("Apply") {
+        None => {
+            json!([{ "op": "replace", "path": format!("/metadata/managedFields/{updated}/operation"), "value": "Apply" }])
+        }
+        Some(_) => json!([{ "op": "remove", "path": format!("/metadata/managedFields/{updated}") }]),
+    };
+    json_patch(meta, change).ok()
+}
+
+fn json_patch(meta: &ObjectMeta, operations: Value) -> Result<json_patch::Patch, WriteFailed> {
+    let test = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version });
+    let mut all = vec![test];
+    if let Value::Array(operations) = operations {
+        all.extend(operations);
+    }
+    serde_json::from_value(Value::Array(all)).map_err(WriteFailed::encode)
+}
+
+/// The body of an apply: the wanted fields, bound to the object that was read.
+fn bound<K: Serialize>(wanted: &K, base: &ObjectMeta, version: Option<String>) -> Result<Value, WriteFailed> {
+    let mut body = serde_json::to_value(wanted).map_err(WriteFailed::encode)?;
+    body["metadata"]["uid"] = json!(base.uid);
+    body["metadata"]["resourceVersion"] = json!(version);
+    Ok(body)
+}
+
+fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
