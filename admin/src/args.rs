@@ -18,8 +18,8 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     // Plaintext needs no further flag here, unlike in a controller, where a URL decides for good where a cluster's
     // traffic goes: this program only reads, sends nothing secret, and its user sees the URL that was typed.
-    /// URL of a registry's gRPC port, as in http://registry.example:9090; may be repeated or comma-separated: the first
-    /// registry that answers is asked
+    /// URL of a registry's gRPC port, as in `http://registry.example:9090`; may be repeated or comma-separated: the
+    /// first registry that answers is asked
     #[arg(long, value_name = "URL")]
     registry_url: Vec<RegistryUrl>,
     #[command(flatten)]
