@@ -188,28 +188,25 @@ impl View {
                 *seen = version.max(*seen);
             }
         }
+        self.services.entry(key.clone()).or_default().exists = true;
+        self.dirty.insert(key.clone());
         self.applied(key, applied);
     }
 
-    /// Tells what is applied of `key` now: what exists, whether or not a plan was carried out to its end. Must be
-    /// told before [`View::decide`] whenever it may have changed.
+    /// Tells what is applied of `key` now: what exists, whether or not a plan was carried out to its end. To be told
+    /// before each [`View::decide`] about the key; it makes nothing dirty.
     pub fn applied(&mut self, key: ServiceKey, mut applied: Applied) {
+        if applied.clusters.is_empty() && !self.services.contains_key(&key) {
+            return;
+        }
         let service = self.services.entry(key.clone()).or_default();
-        let mut changed = !service.exists;
         service.exists = true;
         for (cluster, known) in &mut service.sources {
-            let now = applied.clusters.remove(cluster);
-            changed |= known.applied.is_some() != now.is_some();
-            known.applied = now;
+            known.applied = applied.clusters.remove(cluster);
         }
         for (cluster, source) in applied.clusters {
             self.by_cluster.entry(cluster.clone()).or_default().insert(key.clone());
             service.sources.entry(cluster).or_default().applied = Some(source);
-            changed = true;
-        }
-        // What is applied of a cluster that was decided about already needs another decision.
-        if changed {
-            self.dirty.insert(key);
         }
     }
 
@@ -239,14 +236,13 @@ impl View {
 
     /// Tells the own cluster's endpoints of `key`; none when it is not exported here (any more), or refused.
     pub fn set_own(&mut self, key: ServiceKey, endpoints: Option<Arc<EndpointSet>>) {
-        if self.own_exports.get(&key) == Some(&endpoints) {
-            return;
-        }
-        self.dirty.insert(key.clone());
-        if endpoints.is_none() && self.own_listed {
-            self.own_exports.remove(&key);
+        let before = if endpoints.is_none() && self.own_listed {
+            self.own_exports.remove(&key).unwrap_or(None)
         } else {
-            self.own_exports.insert(key, endpoints);
+            self.own_exports.insert(key.clone(), endpoints.clone()).unwrap_or(None)
+        };
+        if before != endpoints {
+            self.dirty.insert(key);
         }
     }
 

@@ -84,6 +84,7 @@ impl View {
 
     fn begin(&mut self, epoch: Epoch, absent_grace: Duration) {
         self.incomplete();
+        self.raise_floors();
         self.watch.epoch = Some(epoch);
         self.watch.revision = 0;
         self.watch.snapshot += 1;
@@ -91,6 +92,17 @@ impl View {
         self.watch.absent_grace = absent_grace;
         for cluster in self.clusters.values_mut() {
             cluster.left = None;
+        }
+    }
+
+    /// Within one snapshot and what follows it no statement is older than one before. The next snapshot may be: so what
+    /// counted until now is noted, also where a section moved on that said so of parts that did not change.
+    fn raise_floors(&mut self) {
+        let index =
+            self.by_cluster.iter().flat_map(|(cluster, keys)| keys.iter().map(move |key| (key, cluster)));
+        let all: Vec<_> = index.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
+        for (key, cluster) in all {
+            self.raise_floor(&key, &cluster);
         }
     }
 
