@@ -2,7 +2,7 @@
 //!
 //! Guarantees: at most so many connections at once (further ones wait in the system's queue); a connection that does
 //! not bring its first request in time is closed, whatever it sends slowly, and so is one that is slow with the head
-//! of a later request; at the end no connection is accepted, requests under way are finished within the grace, and
+//! of a later request, or that takes nothing of an answer; at the end no connection is accepted, requests under way are finished within the grace, and
 //! the rest is cut. Streams that have no end of their own must end themselves on the drain.
 
 use std::net::SocketAddr;
@@ -23,6 +23,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use self::write_limit::WriteLimit;
+
+mod write_limit;
+
 /// Rests this long when the system has no more file descriptors, so that others can give some back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -33,6 +37,8 @@ pub struct Limits {
     pub connections: usize,
     /// How long a client may take for the head of a request.
     pub header_read: Duration,
+    /// How long a client may take nothing of what it is sent.
+    pub write: Duration,
     /// How often an idle HTTP/2 connection is probed, and how long the answer may take.
     pub keep_alive: Duration,
     /// How long requests under way may take after the end began.
@@ -44,6 +50,7 @@ impl Default for Limits {
         Self {
             connections: 1024,
             header_read: Duration::from_secs(10),
+            write: Duration::from_secs(30),
             keep_alive: Duration::from_secs(20),
             grace: Duration::from_secs(20),
         }
@@ -132,6 +139,7 @@ impl Connection {
         });
 
         let builder = builder(limits);
+        let stream = WriteLimit::new(stream, limits.write);
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
         // The reader that tells HTTP/1 from HTTP/2 has no limit of its own.
         let mut first_request = std::pin::pin!(tokio::time::timeout(limits.header_read, begun.cancelled()));

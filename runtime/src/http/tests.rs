@@ -40,6 +40,20 @@ async fn a_connection_without_a_request_in_time_is_closed() {
 }
 
 #[tokio::test]
+async fn a_client_that_takes_nothing_of_an_answer_is_cut_off() {
+    // More than the buffers of both ends hold.
+    let large = || async { "x".repeat(64 << 20) };
+    let limits = Limits { connections: 1, write: Duration::from_millis(50), ..Limits::default() };
+    let router = Router::new().route("/large", get(large)).route("/", get("hello"));
+    let server = Server::start(router, limits).await;
+    let mut stuck = server.connect().await;
+    stuck.write_all(request("/large").as_bytes()).await.unwrap();
+    let mut next = server.connect().await;
+    next.write_all(request("/").as_bytes()).await.unwrap();
+    assert_eq!(body(&read_all(next).await), "hello");
+}
+
+#[tokio::test]
 async fn no_more_connections_than_allowed_are_served() {
     let limits = Limits { connections: 1, ..Limits::default() };
     let server = Server::start(Router::new().route("/", get("hello")), limits).await;
