@@ -36,7 +36,7 @@ pub use objects::{
 pub struct PlanConfig {
     /// The clusterset whose mark our objects carry.
     pub clusterset: ClustersetId,
-    /// The importing cluster.
+    /// The importing cluster; the endpoints that it imports of itself are the local ones.
     pub cluster: ClusterId,
     /// Whether ServiceImports without our marks are taken over.
     pub adopt_unmanaged: bool,

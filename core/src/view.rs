@@ -118,8 +118,6 @@ pub struct Shown {
     pub good_ports: Vec<GoodPort>,
     /// The endpoints, by the source's own port names.
     pub endpoints: Arc<EndpointSet>,
-    /// Whether the source is the importing cluster.
-    pub local: bool,
 }
 
 /// How the own cluster's export of one Service stands in the view, for its conditions.

@@ -36,7 +36,6 @@ fn an_export_is_shown_when_part_and_merge_are_told_also_within_a_snapshot() {
     assert_eq!(shown.region.as_ref().map(|region| region.as_str()), Some("eu-west-1"));
     assert_eq!(shown.version, Some(Version::new(1, 5)));
     assert_eq!(shown.endpoints, endpoints(&[1]));
-    assert!(!shown.local);
     assert_eq!(feed.definition().as_deref(), Some("http"));
     assert_eq!(feed.view.resume(), None, "half a snapshot is no place to go on from");
     feed.end(true);

@@ -170,8 +170,9 @@ impl Target<'_> {
             version.map(|version| (names::ANNOTATION_SOURCE_VERSION.to_owned(), version.to_string())),
         );
         want::mark(&mut labels, &mut annotations, self.config);
+        let local = *cluster == self.config.cluster;
         let found = addresses.iter().filter_map(|address| Some((*address, endpoints.get(address)?)));
-        let endpoints = found.map(|(address, endpoint)| (address, self.endpoint(endpoint, shown.local)));
+        let endpoints = found.map(|(address, endpoint)| (address, self.endpoint(endpoint, local)));
         WantedSlice {
             name,
             labels,

@@ -131,7 +131,6 @@ impl View {
                 version: Some(version),
                 good_ports,
                 endpoints: part.endpoints.clone(),
-                local: false,
             }),
             // Part and merge are told one after the other, in either order.
             (Some(_), _) => Fate::Doubt,
@@ -167,7 +166,6 @@ impl View {
             version: None,
             good_ports,
             endpoints: endpoints.clone(),
-            local: true,
         })
     }
 

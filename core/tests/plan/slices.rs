@@ -9,7 +9,7 @@ use mcs_core::model::{
 };
 use mcs_core::names;
 use mcs_core::plan::{SliceEndpoint, Step, plan};
-use mcs_core::view::{Decision, Shown, Source};
+use mcs_core::view::{Decision, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -178,13 +178,13 @@ fn hints_are_made_and_nodes_are_named_for_local_endpoints_only() {
     let result = |distribution: Option<&str>, local: bool, node_hints_kept: bool| {
         let mut set = EndpointSet::default();
         set.insert(group(IpFamily::V4, &[("http", 8080)]), ip("10.0.0.1"), endpoint.clone());
-        let source = Shown { local, ..shown(set, 1) };
+        let cluster = if local { "gamma" } else { "alpha" };
         let mut definition = definition();
         definition.traffic_distribution = distribution.map(str::to_owned);
         let mut config = config();
         config.node_hints_kept = node_hints_kept;
         let mut world = World::default();
-        world.settle_key(&key(), &wanted(definition, [("alpha", Source::Show(source))]), &config);
+        world.settle_key(&key(), &wanted(definition, [(cluster, Source::Show(shown(set, 1)))]), &config);
         world.existing.slices[0].endpoints[&ip("10.0.0.1")].clone()
     };
     let expected = |zone: bool, node: bool, local: bool| SliceEndpoint {

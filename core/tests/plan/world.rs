@@ -332,7 +332,6 @@ pub(crate) fn shown(endpoints: EndpointSet, seq: u64) -> Shown {
         version: Some(Version::new(1, seq)),
         good_ports: vec![GoodPort { import_name: "http".to_owned(), export_name: "http".to_owned() }],
         endpoints: Arc::new(endpoints),
-        local: false,
     }
 }
 
