@@ -1,0 +1,56 @@
+//! The RBAC rules that are checked in: least privilege, without gaps that only a cluster would show.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+#[test]
+fn no_rule_has_a_wildcard_and_none_reaches_secrets_or_roles() {
+    let forbidden =
+        ["*", "secrets", "pods", "nodes", "roles", "clusterroles", "serviceaccounts", "escalate", "bind"];
+    let found: Vec<_> = ["rbac.yaml", "rbac-create-namespaces.yaml", "rbac-crds.yaml"]
+        .iter()
+        .flat_map(|file| rules(file))
+        .flat_map(words)
+        .filter(|word| forbidden.contains(&word.as_str()))
+        .collect();
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn the_controller_may_write_what_it_makes_and_one_lease() {
+    let allowed: BTreeSet<String> = rules("rbac.yaml")
+        .into_iter()
+        .filter(|rule| rule.verbs.iter().any(|verb| !matches!(verb.as_str(), "get" | "list" | "watch")))
+        .flat_map(|rule| {
+            let names = rule.resource_names.clone().unwrap_or_default().join(",");
+            rule.resources.unwrap_or_default().into_iter().map(move |resource| format!("{resource} {names}"))
+        })
+        .collect();
+    let expected = [
+        "endpointslices ",
+        "events ",
+        "leases ",
+        "leases mcs-controller",
+        "serviceexports ",
+        "serviceexports/status ",
+        "serviceimports ",
+        "serviceimports/status ",
+        "services ",
+    ];
+    assert_eq!(allowed, expected.map(str::to_owned).into());
+}
+
+fn rules(file: &str) -> Vec<PolicyRule> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file);
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let rules = objects.into_iter().filter_map(|object| object.get("rules").cloned());
+    rules.flat_map(|rules| serde_json::from_value::<Vec<PolicyRule>>(rules).unwrap()).collect()
+}
+
+fn words(rule: PolicyRule) -> Vec<String> {
+    let lists =
+        [rule.api_groups, rule.resources, rule.resource_names, rule.non_resource_urls, Some(rule.verbs)];
+    lists.into_iter().flatten().flatten().collect()
+}
