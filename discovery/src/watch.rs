@@ -22,6 +22,7 @@ use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Unreadable};
 use mcs_core::slices::{SliceEndpoint, SliceFacts, SliceId};
 use mcs_core::time::Clock;
+use mcs_runtime::tasks::with_causes;
 use rand::Rng;
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -45,10 +46,10 @@ type Slice = DeserializeGuard<EndpointSlice>;
 #[derive(Debug, thiserror::Error)]
 pub enum NoClient {
     /// There is neither a kubeconfig nor a Pod's service account.
-    #[error("no access to an API server: {0}")]
+    #[error("no access to an API server: set KUBECONFIG, or run in a Pod with a service account")]
     Config(#[from] kube::config::InferConfigError),
     /// What was found does not make a client.
-    #[error("cannot use the access to the API server: {0}")]
+    #[error("cannot make a client of the API server")]
     Client(#[from] kube::Error),
 }
 
@@ -179,7 +180,7 @@ impl SliceWatch {
     async fn failed(&mut self, call: &'static str, error: &kube::Error) {
         self.driver.handle_watch(WatchNews::Failed);
         self.metrics.watch_errors.with_label_values(&[call]).inc();
-        warn!(call, error = error as &dyn std::error::Error, "cannot follow EndpointSlices");
+        warn!(call, error = with_causes(error), "cannot follow EndpointSlices");
         let asked = match error {
             kube::Error::Api(status) => {
                 status.details.as_ref().map_or(0, |details| details.retry_after_seconds)
