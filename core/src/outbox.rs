@@ -279,7 +279,10 @@ impl Outbox {
                 self.failures = 0;
                 self.renewed(sent_at, lease, now);
                 self.link = if differs { Link::Doubtful } else { Link::Steady };
-                if !differs {
+                if differs {
+                    // Renewals name this act from now on, so they carry its sum, not that of what was told before.
+                    self.sum = claimed.values().map(|state| state.leaf).collect();
+                } else {
                     self.told_all(claimed);
                 }
             }

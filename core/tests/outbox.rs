@@ -170,6 +170,22 @@ fn tries_are_spread_further_apart_with_every_round_and_never_more_than_a_sixth_o
     assert_eq!(waits, [300, 600, 1_200, 2_400, 4_800, 5_000, 5_000, 5_000]);
 }
 
+/// A registry that differs by the last registration may hold just what it was told before: it must not take a renewal
+/// for the proof that this is all there is as of the registration.
+#[test]
+fn a_renewal_carries_the_sum_of_the_act_that_it_names() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.set("cart", 2);
+    test.call();
+    test.answer(Answer::ActFailed(unavailable()));
+    test.register(true);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    test.advance(LEASE / 3);
+    let sum = test.sum_of(&[("cart", 2)]);
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 3), sum }));
+}
+
 #[test]
 fn a_deposed_leader_sends_nothing_until_its_term_is_raised() {
     let mut test = TestOutbox::steady();
