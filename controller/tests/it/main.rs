@@ -4,5 +4,5 @@
 
 mod crds;
 mod leader;
-mod rbac;
 mod lease_server;
+mod rbac;
