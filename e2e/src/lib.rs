@@ -4,7 +4,8 @@
 //! `credentials` makes keys, certificates and kubeconfigs, [`cluster`] joins these to a cluster that is ready,
 //! [`node`] plays its scheduler and kubelets, [`apply`] brings YAML into it. For tests: [`shared`] has one
 //! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
-//! for what they create, [`wait`] the only way to wait.
+//! for what they create, [`wait`] the only way to wait. Above them: [`programs`] runs our programs as users do,
+//! [`stack`] a registry with a controller in each cluster.
 //!
 //! Guarantees: no process outlives the one that started it, however that ended; clusters never share ports or
 //! credentials, and those of different index no address ranges.
@@ -20,7 +21,9 @@ pub mod node;
 pub mod objects;
 pub mod ports;
 mod process;
+pub mod programs;
 pub mod shared;
+pub mod stack;
 pub mod wait;
 
 pub use cluster::{Cluster, ClusterOptions};

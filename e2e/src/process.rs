@@ -23,10 +23,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 const TAIL_LINES: usize = 20;
 
 /// Ready-made binaries do not watch their standard input, so this shell does it for them.
-const GUARD: &str = r#"exec 3<&0
+/// Who waits for their process id finds it in the file that `PID_FILE` names.
+pub(crate) const GUARD: &str = r#"exec 3<&0
 "$0" "$@" 3<&- </dev/null &
 program=$!
-{ cat <&3 >/dev/null; kill -9 "$program"; } &
+[ -z "${PID_FILE:-}" ] || { echo "$program" >"$PID_FILE.new" && mv "$PID_FILE.new" "$PID_FILE"; }
+{ cat <&3 >/dev/null; kill -9 "$program" 2>/dev/null; } &
 exec 3<&-
 wait "$program""#;
 
@@ -81,10 +83,7 @@ impl Process {
 
     /// The last lines of the log.
     pub(crate) fn log_tail(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-        format!("the end of {}:\n{}", self.log.display(), tail.join("\n"))
+        log_tail(&self.log)
     }
 
     /// Whether the program found its port taken.
@@ -107,6 +106,14 @@ impl Process {
         .await?;
         Ok(())
     }
+}
+
+/// The last lines of a log.
+pub(crate) fn log_tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+    format!("the end of {}:\n{}", log.display(), tail.join("\n"))
 }
 
 impl Drop for Process {

@@ -1,3 +1,4 @@
 //! Tests that need real API servers. They share one pair of clusters, see `mcs_e2e::shared`.
 
 mod controlplane;
+mod path;

@@ -1,0 +1,264 @@
+//! A registry with a controller in each of some clusters, as users run them: processes with flags, and with the
+//! permissions of the checked-in RBAC files.
+//!
+//! Tests that share clusters keep apart by clusterset, Lease and namespace: each has a [`Stack`] of its own whose
+//! controllers watch only the test's namespace.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper_util::{client::legacy::Client as HttpClient, rt::TokioExecutor};
+use serde_json::Value;
+
+use crate::{
+    Cluster,
+    directory::Directory,
+    programs::{Program, Signal, free_address},
+};
+
+/// The ServiceAccount of controllers.
+const CONTROLLER_ACCOUNT: &str = "mcs-controller";
+/// The namespace of controllers in [`CONTROLLER_RBAC`].
+const SYSTEM_NAMESPACE: &str = "mcs-system";
+/// The permissions of controllers, which the chart gives too.
+const CONTROLLER_RBAC: &str = include_str!("../../controller/deploy/rbac.yaml");
+
+/// How a stack differs from the default.
+#[derive(Clone, Debug)]
+pub struct StackOptions {
+    /// The clusterset; unique among the stacks of a cluster.
+    pub clusterset: String,
+    /// The namespaces that controllers watch; all when empty.
+    pub watch_namespaces: Vec<String>,
+    /// The registry's lease.
+    pub lease: Duration,
+    /// Further flags of every controller.
+    pub controller_flags: Vec<String>,
+    /// Further flags of the registry.
+    pub registry_flags: Vec<String>,
+}
+
+impl StackOptions {
+    /// A stack whose controllers watch one namespace, with a lease of 3 s so that everything is ten times as fast.
+    pub fn for_namespace(namespace: &str) -> Self {
+        Self {
+            clusterset: namespace.to_owned(),
+            watch_namespaces: vec![namespace.to_owned()],
+            lease: Duration::from_secs(3),
+            controller_flags: Vec::new(),
+            registry_flags: Vec::new(),
+        }
+    }
+}
+
+/// A running registry and its controllers.
+#[derive(Debug)]
+pub struct Stack {
+    options: StackOptions,
+    folder: Directory,
+    registry: RegistryAddresses,
+    running: Option<Program>,
+    starts: u32,
+    controllers: BTreeMap<String, Controller>,
+}
+
+/// Where a registry listens; the same after a restart.
+#[derive(Clone, Copy, Debug)]
+pub struct RegistryAddresses {
+    /// gRPC, for controllers.
+    pub grpc: SocketAddr,
+    /// REST.
+    pub rest: SocketAddr,
+    /// Metrics and probes.
+    pub admin: SocketAddr,
+}
+
+/// One replica of a controller.
+#[derive(Debug)]
+pub struct Controller {
+    /// The process.
+    pub program: Program,
+    /// Metrics and probes.
+    pub admin: SocketAddr,
+}
+
+/// Prepares a cluster for controllers that run in the namespace `system`: CRDs by `mcs-controller apply-crds`,
+/// namespace, permissions. Again is harmless.
+///
+/// # Errors
+/// The API server refused, or the program failed.
+pub async fn prepare(cluster: &Cluster, system: &str, folder: &Path) -> Result<()> {
+    let environment = [("KUBECONFIG", cluster.kubeconfig_path().display().to_string())];
+    let name = format!("apply-crds-{}", cluster.name());
+    let mut program =
+        Program::start("mcs-controller", &name, folder, &["apply-crds".to_owned()], &environment).await?;
+    let status = program.ended().await?;
+    anyhow::ensure!(status.success(), "mcs-controller apply-crds failed: {}", program.log_tail());
+    // Each namespace of controllers in a cluster has a binding of its own.
+    let binding = format!("  name: {CONTROLLER_ACCOUNT}\nroleRef");
+    let rbac = CONTROLLER_RBAC
+        .replace(SYSTEM_NAMESPACE, system)
+        .replace(&binding, &format!("  name: {system}\nroleRef"));
+    cluster.apply_yaml(&rbac).await
+}
+
+impl Stack {
+    /// Starts a registry, and one controller in each of `clusters`.
+    ///
+    /// # Errors
+    /// Something did not start; the message has the end of its log.
+    pub async fn start(options: StackOptions, clusters: &[&Cluster]) -> Result<Self> {
+        let folder = Directory::create(&format!("stack-{}", options.clusterset))?;
+        let registry =
+            RegistryAddresses { grpc: free_address()?, rest: free_address()?, admin: free_address()? };
+        let mut stack =
+            Self { options, folder, registry, running: None, starts: 0, controllers: BTreeMap::new() };
+        stack.start_registry().await?;
+        for cluster in clusters {
+            prepare(cluster, &stack.system_namespace(), stack.folder.path()).await?;
+            stack.start_controller(cluster, cluster.name()).await?;
+        }
+        stack.ready().await?;
+        Ok(stack)
+    }
+
+    /// Waits until every controller that was started is ready.
+    ///
+    /// # Errors
+    /// One is not; the message has the end of its log.
+    pub async fn ready(&mut self) -> Result<()> {
+        for controller in self.controllers.values_mut() {
+            controller.program.ready(&format!("http://{}/readyz", controller.admin)).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts the registry, at the same addresses as before.
+    ///
+    /// # Errors
+    /// It did not start.
+    pub async fn start_registry(&mut self) -> Result<()> {
+        let addresses = self.registry;
+        let mut arguments = vec![
+            format!("--grpc-listen={}", addresses.grpc),
+            format!("--rest-listen={}", addresses.rest),
+            format!("--admin-listen={}", addresses.admin),
+            format!("--lease-duration={}ms", self.options.lease.as_millis()),
+        ];
+        arguments.extend(self.options.registry_flags.iter().cloned());
+        self.starts += 1;
+        let name = format!("registry-{}", self.starts);
+        let mut program = Program::start("mcs-registry", &name, self.folder.path(), &arguments, &[]).await?;
+        program.ready(&format!("http://{}/readyz", addresses.admin)).await?;
+        self.running = Some(program);
+        Ok(())
+    }
+
+    /// Ends the registry.
+    ///
+    /// # Errors
+    /// It does not run, or does not end.
+    pub async fn end_registry(&mut self, signal: Signal) -> Result<()> {
+        let running = self.running.take().context("the registry does not run")?;
+        running.end(signal).await.map(drop)
+    }
+
+    /// The running registry's process.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn registry_program(&self) -> Result<&Program> {
+        self.running.as_ref().context("the registry does not run")
+    }
+
+    /// Where the registry listens.
+    pub const fn registry(&self) -> RegistryAddresses {
+        self.registry
+    }
+
+    /// The clusterset.
+    pub fn clusterset(&self) -> &str {
+        &self.options.clusterset
+    }
+
+    /// The namespace that the controllers of this stack run in.
+    pub fn system_namespace(&self) -> String {
+        format!("{}-system", self.options.clusterset)
+    }
+
+    /// Where logs are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts one more controller replica in a cluster, called `replica` in this stack.
+    ///
+    /// # Errors
+    /// It did not start.
+    pub async fn start_controller(&mut self, cluster: &Cluster, replica: &str) -> Result<()> {
+        let admin = free_address()?;
+        let mut arguments = vec![
+            format!("--registry-url=http://{}", self.registry.grpc),
+            "--registry-allow-insecure-http".to_owned(),
+            format!("--clusterset-id={}", self.options.clusterset),
+            format!("--cluster-id={}", cluster.name()),
+            format!("--region={}", cluster.options().region),
+            format!("--leader-election-namespace={}", self.system_namespace()),
+            format!("--admin-listen={admin}"),
+        ];
+        if !self.options.watch_namespaces.is_empty() {
+            arguments.push(format!("--watch-namespaces={}", self.options.watch_namespaces.join(",")));
+        }
+        arguments.extend(self.options.controller_flags.iter().cloned());
+        let kubeconfig =
+            cluster.kubeconfig_for_service_account(&self.system_namespace(), CONTROLLER_ACCOUNT).await?;
+        let environment = [("KUBECONFIG", kubeconfig.display().to_string())];
+        let name = format!("controller-{replica}");
+        let program =
+            Program::start("mcs-controller", &name, self.folder.path(), &arguments, &environment).await?;
+        self.controllers.insert(replica.to_owned(), Controller { program, admin });
+        Ok(())
+    }
+
+    /// A controller replica.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn controller(&self, replica: &str) -> Result<&Controller> {
+        self.controllers.get(replica).with_context(|| format!("no controller {replica}"))
+    }
+
+    /// Ends a controller replica.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not end.
+    pub async fn end_controller(&mut self, replica: &str, signal: Signal) -> Result<()> {
+        let controller =
+            self.controllers.remove(replica).with_context(|| format!("no controller {replica}"))?;
+        controller.program.end(signal).await.map(drop)
+    }
+
+    /// What the registry's REST port answers below `/v1/clustersets/{clusterset}/`.
+    ///
+    /// # Errors
+    /// It does not answer, or with an error.
+    pub async fn rest(&self, path: &str) -> Result<Value> {
+        let url = format!("http://{}/v1/clustersets/{}/{path}", self.registry.rest, self.options.clusterset);
+        Ok(serde_json::from_slice(&get(&url).await?)?)
+    }
+}
+
+/// The body of a GET.
+///
+/// # Errors
+/// No answer, or one that is no success; the message has its body.
+pub async fn get(url: &str) -> Result<Bytes> {
+    let client: HttpClient<_, Empty<Bytes>> = HttpClient::builder(TokioExecutor::new()).build_http();
+    let answer = client.get(url.parse()?).await.with_context(|| format!("asking {url}"))?;
+    let status = answer.status();
+    let body = answer.into_body().collect().await?.to_bytes();
+    anyhow::ensure!(status.is_success(), "{url} answered {status}: {}", String::from_utf8_lossy(&body));
+    Ok(body)
+}
