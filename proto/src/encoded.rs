@@ -22,6 +22,11 @@ impl EncodedStep {
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Whether both are the same bytes in memory, not only equal ones.
+    pub fn shares_bytes_with(&self, other: &Self) -> bool {
+        self.0.as_ptr() == other.0.as_ptr() && self.0.len() == other.0.len()
+    }
 }
 
 impl From<&pb::WatchResponse> for EncodedStep {

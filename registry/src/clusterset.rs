@@ -21,11 +21,14 @@ pub(crate) type Steps = Arc<[EncodedStep]>;
 /// One clusterset.
 pub(crate) struct Clusterset {
     state: Mutex<State>,
-    revision: watch::Sender<u64>,
+    reached: watch::Sender<Reached>,
     clock: Arc<dyn Clock>,
     lease: Duration,
     epoch: Epoch,
 }
+
+/// What watchers are woken for when it changes: the revision, and whether the view is complete.
+pub(crate) type Reached = (u64, bool);
 
 /// What is behind the lock.
 pub(crate) struct State {
@@ -52,7 +55,7 @@ impl Clusterset {
         let registry = Registry::new(policy, epoch, clock.elapsed());
         Self {
             state: Mutex::new(State { registry, log: StateLog::default() }),
-            revision: watch::Sender::new(0),
+            reached: watch::Sender::new((0, false)),
             clock,
             lease: policy.timing.lease(),
             epoch,
@@ -67,9 +70,16 @@ impl Clusterset {
         state.registry.handle_timeout(now);
         let answer = act(&mut state, now);
         state.drain();
-        let reached = state.log.revision();
+        let reached = (state.log.revision(), state.registry.is_complete(now));
         drop(state);
-        self.revision.send_if_modified(|revision| std::mem::replace(revision, reached) != reached);
+        // A later moment may have been told already; its revision stands.
+        self.reached.send_if_modified(|told| {
+            let newer = reached.0 > told.0 || (reached.0 == told.0 && reached.1 != told.1);
+            if newer {
+                *told = reached;
+            }
+            newer
+        });
         answer
     }
 
@@ -83,13 +93,13 @@ impl Clusterset {
     }
 
     /// Learns of changes.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
+    pub(crate) fn changes(&self) -> watch::Receiver<Reached> {
+        self.reached.subscribe()
     }
 
     /// How many watch.
     pub(crate) fn watchers(&self) -> usize {
-        self.revision.receiver_count()
+        self.reached.receiver_count()
     }
 
     /// The lease of its clusters.

@@ -23,7 +23,7 @@ use mcs_runtime::shutdown::Watch;
 use tokio::sync::watch;
 use tonic::Status;
 
-use crate::clusterset::{Clusterset, State, Steps};
+use crate::clusterset::{Clusterset, Reached, State, Steps};
 use crate::error::Error;
 
 /// At most this many bytes are taken from the log at once, one object excepted.
@@ -35,7 +35,7 @@ struct Watcher {
     batch: VecDeque<EncodedStep>,
     /// Whether the view is complete, as it was told last; none before the end of the snapshot.
     complete: Option<bool>,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<Reached>,
     progress: Duration,
     shutdown: Watch,
 }
@@ -176,3 +176,6 @@ impl Watcher {
         self.batch.extend(steps(frame, self.clusterset.lease()).iter().map(EncodedStep::from));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Watchers that read slowly, which no network makes slow to order.
+
+use std::pin::Pin;
+
+use futures::StreamExt;
+use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
+use mcs_core::model::{EndpointSet, ExportSpec, Object};
+use mcs_core::registry::{Op, Policy, Registration};
+use mcs_core::time::ManualClock;
+use mcs_core::version::{Leaf, Sum, Version};
+use mcs_proto::frames::FrameReader;
+use mcs_proto::pb;
+use mcs_runtime::shutdown::Shutdown;
+use prost::Message;
+
+use super::*;
+
+#[tokio::test]
+async fn a_slow_watcher_skips_what_was_superseded_and_never_the_last_state() {
+    let mut exporter = Exporter::new();
+    exporter.put("cart");
+    let mut watcher = exporter.watch();
+    watcher.read(5).await;
+    for _ in 0..5 {
+        exporter.put("cart");
+    }
+    exporter.put("till");
+    assert_eq!(parts(&watcher.read(4).await), [("cart".to_owned(), 7), ("till".to_owned(), 8)]);
+}
+
+#[tokio::test]
+async fn what_changes_while_a_snapshot_is_told_follows_before_its_end() {
+    let mut exporter = Exporter::new();
+    for name in ["a", "b", "c"] {
+        exporter.put_with_label(name, &"x".repeat(BATCH_BYTES));
+    }
+    let mut watcher = exporter.watch();
+    // Begin, the section, and the first header, which fills the batch.
+    watcher.read(3).await;
+    exporter.delete("a");
+    exporter.put("d");
+    let mut shown = std::collections::BTreeSet::from(["a".to_owned()]);
+    loop {
+        match watcher.read(1).await.remove(0) {
+            Frame::Change(Change { key: ObjectKey::Header(key), object, .. }) => {
+                let name = key.name.to_string();
+                if object.is_some() {
+                    shown.insert(name)
+                } else {
+                    shown.remove(&name)
+                };
+            }
+            Frame::End { .. } => break,
+            _ => {}
+        }
+    }
+    assert_eq!(shown.into_iter().collect::<Vec<_>>(), ["b", "c", "d"]);
+}
+
+#[tokio::test]
+async fn a_change_is_the_same_bytes_for_every_watcher() {
+    let mut exporter = Exporter::new();
+    exporter.put("cart");
+    let steps = |key: ObjectKey| exporter.clusterset.with(|state, _| state.log.get(&key).cloned()).unwrap();
+    let part = steps(ObjectKey::Part(key("cart"), cluster()));
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let mut watcher = exporter.watch();
+        for _ in 0..4 {
+            told.push(watcher.stream.next().await.unwrap().unwrap());
+        }
+    }
+    let shared = told.iter().filter(|step| step.shares_bytes_with(&part[0])).count();
+    assert_eq!(shared, 3);
+}
+
+#[tokio::test]
+async fn a_drain_ends_a_watcher_that_has_more_to_read() {
+    let mut exporter = Exporter::new();
+    exporter.put("cart");
+    let mut watcher = exporter.watch();
+    watcher.read(1).await;
+    exporter.shutdown.drain();
+    assert!(watcher.stream.next().await.unwrap().is_err());
+    assert!(watcher.stream.next().await.is_none());
+}
+
+fn parts(frames: &[Frame]) -> Vec<(String, u64)> {
+    let part = |frame: &Frame| match frame {
+        Frame::Change(Change { key: ObjectKey::Part(key, _), object: Some(Object::Part(part)), .. }) => {
+            Some((key.name.to_string(), part.version.seq))
+        }
+        _ => None,
+    };
+    frames.iter().filter_map(part).collect()
+}
+
+fn cluster() -> ClusterId {
+    ClusterId::new("east").unwrap()
+}
+
+fn key(name: &str) -> ServiceKey {
+    ServiceKey::new("shop", name).unwrap()
+}
+
+/// A cluster with a clusterset of its own.
+struct Exporter {
+    clusterset: Arc<Clusterset>,
+    shutdown: Shutdown,
+    uid: ClusterUid,
+    seq: u64,
+}
+
+impl Exporter {
+    fn new() -> Self {
+        let timing = Timing::default();
+        let policy = Policy {
+            timing,
+            mass_expiry_threshold_percent: 50,
+            mass_expiry_min_active: 3,
+            mass_expiry_hold: timing.lease(),
+            max_clusters: 10,
+            max_exports: 10,
+        };
+        let clock = Arc::new(ManualClock::default());
+        let clusterset = Arc::new(Clusterset::new(policy, Epoch(1), clock));
+        let uid = ClusterUid::new("u-1").unwrap();
+        let registration = Registration {
+            uid: uid.clone(),
+            region: None,
+            instance: String::new(),
+            build: String::new(),
+            version: Version::new(1, 1),
+            sum: Sum::EMPTY,
+        };
+        clusterset.with(|state, now| state.registry.register(&cluster(), registration, now)).unwrap();
+        Self { clusterset, shutdown: Shutdown::manual(), uid, seq: 1 }
+    }
+
+    fn write(&mut self, op: Op) {
+        self.seq += 1;
+        let version = Version::new(1, self.seq);
+        let write =
+            |state: &mut State, now| state.registry.write(&cluster(), &self.uid, version, vec![op], now);
+        self.clusterset.with(write).unwrap();
+    }
+
+    fn put(&mut self, name: &str) {
+        self.put_with_label(name, "");
+    }
+
+    fn put_with_label(&mut self, name: &str, label: &str) {
+        let spec =
+            ExportSpec { labels: [("label".to_owned(), label.to_owned())].into(), ..ExportSpec::default() };
+        let leaf = Leaf::from_bytes(u128::from(self.seq).to_be_bytes());
+        self.write(Op::Put {
+            key: key(name),
+            leaf,
+            spec: Arc::new(spec),
+            endpoints: Arc::new(EndpointSet::default()),
+        });
+    }
+
+    fn delete(&mut self, name: &str) {
+        self.write(Op::Delete { key: key(name) });
+    }
+
+    fn watch(&self) -> Reader {
+        let stream = stream(Arc::clone(&self.clusterset), None, self.shutdown.watch());
+        Reader { stream: Box::pin(stream), frames: FrameReader::default() }
+    }
+}
+
+struct Reader {
+    stream: Pin<Box<dyn Stream<Item = Result<EncodedStep, Status>>>>,
+    frames: FrameReader,
+}
+
+impl Reader {
+    /// Reads as many frames.
+    async fn read(&mut self, count: usize) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        while frames.len() < count {
+            let step = self.stream.next().await.unwrap().unwrap();
+            let message = pb::WatchResponse::decode(&*step.encode_to_vec()).unwrap();
+            frames.extend(self.frames.push(message).unwrap());
+        }
+        frames
+    }
+}

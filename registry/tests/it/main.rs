@@ -1,0 +1,12 @@
+//! The registry as its users meet it: in process through its own client and over REST, and as a program.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod leases;
+mod ports;
+mod program;
+mod rest;
+mod started;
+mod syncs;
+mod watches;
+mod writes;

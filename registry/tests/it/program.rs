@@ -1,0 +1,109 @@
+//! The program itself: flags, and its end.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use mcs_core::model::Frame;
+
+use crate::started::{client, id, prod};
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mcs-registry"));
+    for (name, _) in std::env::vars() {
+        if name.starts_with("DYN_MCS_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn told(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8(output.stderr.clone()).unwrap())
+}
+
+#[test]
+fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
+    let cases: [(&[&str], &str); 12] = [
+        (&["--grpc-listen=9090"], "--grpc-listen"),
+        (&["--rest-listen=::1:8080"], "--rest-listen"),
+        (&["--admin-listen=here"], "--admin-listen"),
+        (&["--store=dynamodb"], "--store"),
+        (&["--lease-duration=30"], "--lease-duration"),
+        (&["--lease-duration=10ms"], "--lease-duration"),
+        (&["--mass-expiry-threshold=1.5"], "--mass-expiry-threshold"),
+        (&["--max-connection-age=1s"], "--max-connection-age"),
+        (&["--max-message-bytes=1000"], "--max-message-bytes"),
+        (&["--max-clusters=0"], "--max-clusters"),
+        (&["--max-exports-per-cluster=-1"], "--max-exports-per-cluster"),
+        (&["--unknown"], "--unknown"),
+    ];
+    for (flags, named) in cases {
+        let (code, line) = told(&program().args(flags).output().unwrap());
+        assert_eq!((code, line.lines().count()), (Some(2), 1), "{flags:?}: {line}");
+        assert!(line.contains(named), "{flags:?}: {line}");
+    }
+    let (code, line) = told(&program().env("DYN_MCS_LEASE_DURATION", "soon").output().unwrap());
+    assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
+    assert!(line.contains("DYN_MCS_LEASE_DURATION"), "{line}");
+}
+
+#[test]
+fn a_port_that_is_taken_ends_it_with_code_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let flag = format!("--grpc-listen={}", taken.local_addr().unwrap());
+    let (code, text) = told(&program().arg(flag).output().unwrap());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("cannot listen on"), "{text}");
+}
+
+#[tokio::test]
+async fn sigterm_ends_it_within_seconds_while_a_watch_is_open() {
+    let mut running = Running::start();
+    let mut watch = client(running.grpc).watch(&prod(), &id("importer"), None).await.unwrap();
+    while !matches!(watch.next().await.unwrap(), Frame::End { .. }) {}
+
+    let kill =
+        Command::new("sh").args(["-c", &format!("kill -TERM {}", running.child.id())]).status().unwrap();
+    assert!(kill.success());
+    let ended = async { while watch.next().await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    let waited = tokio::task::spawn_blocking(move || running.child.wait().unwrap().code());
+    let code = tokio::time::timeout(Duration::from_secs(10), waited).await.unwrap().unwrap();
+    assert_eq!(code, Some(0));
+}
+
+/// The program, killed when it is dropped.
+struct Running {
+    child: Child,
+    grpc: SocketAddr,
+}
+
+impl Running {
+    fn start() -> Self {
+        let mut child = program()
+            .args(["--grpc-listen=127.0.0.1:0", "--rest-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
+            .arg("--log-format=json")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let grpc = loop {
+            let line: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+            if let Some(address) = line["grpc"].as_str() {
+                break address.parse().unwrap();
+            }
+        };
+        // What it logs further must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, grpc }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

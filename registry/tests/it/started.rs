@@ -1,0 +1,230 @@
+//! A registry in process, on ports of its own and on a clock that moves only when a test says so.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Region, ServiceKey};
+use mcs_core::model::{Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, IpFamily, Port};
+use mcs_core::registry::{Op, Policy, Registration};
+use mcs_core::time::{ManualClock, WallTime};
+use mcs_core::timing::{MAX_TICK, Timing};
+use mcs_core::version::{Leaf, Sum, Version};
+use mcs_proto::client::{RegistryClient, WatchStream, Written};
+use mcs_proto::convert::Member;
+use mcs_registry::{Config, Listeners, serve};
+use mcs_runtime::shutdown::Shutdown;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// Nothing that is waited for takes this long.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// The lease of the registry; counted on the manual clock.
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+
+/// 2026-11-29T19:00:09Z.
+pub(crate) const STARTED_AT: WallTime = WallTime::from_unix_secs(1_795_978_809);
+
+pub(crate) struct Started {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) client: RegistryClient,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) rest: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) program: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Started {
+    /// Starts a registry.
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// Starts a registry with another policy.
+    pub(crate) async fn with(change: impl FnOnce(&mut Policy)) -> Self {
+        let mut policy = Policy {
+            timing: Timing::of_lease(LEASE),
+            mass_expiry_threshold_percent: 50,
+            mass_expiry_min_active: 3,
+            mass_expiry_hold: LEASE,
+            max_clusters: 10,
+            max_exports: 1_000,
+        };
+        change(&mut policy);
+        let config = Config {
+            policy,
+            max_connection_age: Duration::from_secs(1_800),
+            max_message_bytes: 4 * 1024 * 1024,
+        };
+        let clock = Arc::new(ManualClock::at(STARTED_AT));
+        let shutdown = Shutdown::manual();
+        let listen = || TcpListener::bind("127.0.0.1:0");
+        let listeners = Listeners {
+            grpc: listen().await.unwrap(),
+            rest: listen().await.unwrap(),
+            admin: listen().await.unwrap(),
+        };
+        let address = |listener: &TcpListener| listener.local_addr().unwrap();
+        let (grpc, rest, admin) =
+            (address(&listeners.grpc), address(&listeners.rest), address(&listeners.admin));
+        let program = tokio::spawn(serve(config, clock.clone(), listeners, shutdown.watch()));
+        Self { clock, shutdown, client: client(grpc), grpc, rest, admin, program }
+    }
+
+    /// Lets time pass as a running registry sees it: never much at once.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let mut left = time;
+        while !left.is_zero() {
+            let step = left.min(MAX_TICK);
+            self.clock.advance(step);
+            left -= step;
+            self.client.list_clusters(&prod()).await.unwrap();
+        }
+    }
+
+    /// Registers a cluster that exports nothing yet.
+    pub(crate) async fn register(&self, cluster: &str) -> Exporter {
+        let member = member(cluster, &format!("uid-of-{cluster}"));
+        let registered = self
+            .client
+            .register(&member, &registration(&member, Version::new(1, 1), Sum::EMPTY))
+            .await
+            .unwrap();
+        assert!(!registered.differs);
+        Exporter { client: self.client.clone(), member, seq: 1, sum: Sum::EMPTY }
+    }
+
+    /// Watches anew, and reads the snapshot.
+    pub(crate) async fn watch(&self) -> (WatchStream, Vec<Frame>) {
+        let mut stream = self.client.watch(&prod(), &id("importer"), None).await.unwrap();
+        let mut frames = Vec::new();
+        loop {
+            let frame = stream.next().await.unwrap();
+            let ended = matches!(frame, Frame::End { .. });
+            frames.push(frame);
+            if ended {
+                return (stream, frames);
+            }
+        }
+    }
+
+    /// Status line and body of a GET on the REST port.
+    pub(crate) async fn get(&self, path: &str) -> (String, String) {
+        http(self.rest, "GET", path).await
+    }
+}
+
+/// The controller of a cluster, as far as its registry sees it.
+pub(crate) struct Exporter {
+    pub(crate) client: RegistryClient,
+    pub(crate) member: Member,
+    pub(crate) seq: u64,
+    pub(crate) sum: Sum,
+}
+
+impl Exporter {
+    /// The version of the next act.
+    pub(crate) fn next(&mut self) -> Version {
+        self.seq += 1;
+        Version::new(1, self.seq)
+    }
+
+    /// The version of the last act.
+    pub(crate) const fn version(&self) -> Version {
+        Version::new(1, self.seq)
+    }
+
+    /// Writes ops, which are all new.
+    pub(crate) async fn write(&mut self, ops: &[Op]) -> Written {
+        let version = self.next();
+        for op in ops {
+            if let Op::Put { leaf, .. } = op {
+                self.sum.add(*leaf);
+            }
+        }
+        self.client.write(&self.member, version, ops).await.unwrap()
+    }
+}
+
+/// A client with long limits: the machine of a test may be busy.
+pub(crate) fn client(grpc: SocketAddr) -> RegistryClient {
+    RegistryClient::new(&format!("http://{grpc}").parse().unwrap(), Timing::of_lease(LIMIT * 10)).unwrap()
+}
+
+pub(crate) fn prod() -> ClustersetId {
+    ClustersetId::new("prod").unwrap()
+}
+
+pub(crate) fn id(cluster: &str) -> ClusterId {
+    ClusterId::new(cluster).unwrap()
+}
+
+pub(crate) fn key(name: &str) -> ServiceKey {
+    ServiceKey::new("shop", name).unwrap()
+}
+
+pub(crate) fn member(cluster: &str, uid: &str) -> Member {
+    Member { clusterset: prod(), cluster: id(cluster), uid: ClusterUid::new(uid).unwrap() }
+}
+
+pub(crate) fn registration(member: &Member, version: Version, sum: Sum) -> Registration {
+    Registration {
+        uid: member.uid.clone(),
+        region: Some(Region::new("eu-west-1").unwrap()),
+        instance: "mcs-controller-0".to_owned(),
+        build: "0.1.0".to_owned(),
+        version,
+        sum,
+    }
+}
+
+pub(crate) fn spec() -> ExportSpec {
+    ExportSpec {
+        created_at: WallTime::from_unix_secs(1_700_000_000),
+        ports: vec![Port { name: "http".to_owned(), port: 80, ..Port::default() }],
+        ip_families: vec![IpFamily::V4],
+        ..ExportSpec::default()
+    }
+}
+
+/// Endpoints 10.0.0.0 and on, on port 8080.
+pub(crate) fn endpoints(count: u32) -> EndpointSet {
+    let port = EndpointPort { name: "http".to_owned(), port: Some(8080), ..EndpointPort::default() };
+    let group = GroupKey::new(IpFamily::V4, [port]);
+    let mut set = EndpointSet::default();
+    for index in 0..count {
+        let endpoint =
+            Endpoint { ready: Some(true), zone: Some("eu-west-1a".to_owned()), ..Endpoint::default() };
+        set.insert(group.clone(), IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + index)), endpoint);
+    }
+    set
+}
+
+pub(crate) fn put(name: &str, count: u32) -> Op {
+    let (spec, endpoints) = (Arc::new(spec()), Arc::new(endpoints(count)));
+    Op::Put { key: key(name), leaf: Leaf::of(&key(name), &spec, &endpoints), spec, endpoints }
+}
+
+pub(crate) fn leaf(op: &Op) -> Leaf {
+    match op {
+        Op::Put { leaf, .. } | Op::PutEndpoints { leaf, .. } => *leaf,
+        Op::Delete { .. } => Leaf::default(),
+    }
+}
+
+/// Status line and body of a request.
+pub(crate) async fn http(address: SocketAddr, method: &str, path: &str) -> (String, String) {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().trim_start_matches("HTTP/1.1 ").to_owned(), body.to_owned())
+    };
+    tokio::time::timeout(LIMIT, exchange).await.unwrap()
+}

@@ -1,0 +1,175 @@
+//! Registrations, renewals, writes and removals.
+
+use mcs_core::model::MemberState;
+use mcs_core::registry::Op;
+use mcs_core::validate::Refusal;
+use mcs_core::version::{Leaf, Sum, Version};
+use mcs_proto::client::{Removed, Renewed};
+use mcs_proto::convert::endpoint_set;
+use mcs_proto::status::CallFailed;
+use std::sync::Arc;
+
+use crate::started::{LEASE, Started, endpoints, id, key, member, prod, put, registration};
+
+#[tokio::test]
+async fn a_renewal_says_whether_both_sides_hold_the_same() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    east.write(&[put("cart", 2)]).await;
+
+    let renew = |sum| registry.client.renew(&east.member, east.version(), sum);
+    let renewed = |differs| Renewed { state: MemberState::Active, differs, degraded: false, lease: LEASE };
+    assert_eq!(renew(east.sum).await, Ok(renewed(false)));
+    assert_eq!(renew(Sum::EMPTY).await, Ok(renewed(true)));
+}
+
+#[tokio::test]
+async fn an_old_term_is_refused_with_the_highest_seen() {
+    let registry = Started::new().await;
+    let east = registry.register("east").await;
+    let newer = registration(&east.member, Version::new(7, 1), Sum::EMPTY);
+    registry.client.register(&east.member, &newer).await.unwrap();
+
+    let refused = Err(CallFailed::OldTerm { floor: 7 });
+    let old = registration(&east.member, Version::new(6, 9), Sum::EMPTY);
+    assert_eq!(registry.client.register(&east.member, &old).await.map(|_| ()), refused);
+    assert_eq!(
+        registry.client.renew(&east.member, Version::new(6, 10), Sum::EMPTY).await.map(|_| ()),
+        refused
+    );
+    let write = registry.client.write(&east.member, Version::new(6, 11), &[put("cart", 1)]).await;
+    assert_eq!(write.map(|_| ()), refused);
+}
+
+/// O31: a second cluster with the same id.
+#[tokio::test]
+async fn a_second_cluster_with_an_id_whose_lease_is_active_is_refused_with_both_uids() {
+    let registry = Started::new().await;
+    registry.register("east").await;
+    let second = member("east", "uid-of-another");
+    let refused = registry
+        .client
+        .register(&second, &registration(&second, Version::new(1, 1), Sum::EMPTY))
+        .await
+        .unwrap_err();
+    let CallFailed::Claimed { message } = refused else { panic!("{refused}") };
+    assert!(message.contains("uid-of-east") && message.contains("uid-of-another"), "{message}");
+}
+
+#[tokio::test]
+async fn who_is_not_registered_is_told_so() {
+    let registry = Started::new().await;
+    let stranger = member("east", "u-1");
+    let renewed = registry.client.renew(&stranger, Version::new(1, 1), Sum::EMPTY).await;
+    assert_eq!(renewed, Err(CallFailed::UnknownCluster));
+    let written = registry.client.write(&stranger, Version::new(1, 1), &[put("cart", 1)]).await;
+    assert_eq!(written.map(|_| ()), Err(CallFailed::UnknownCluster));
+}
+
+#[tokio::test]
+async fn a_refused_export_and_a_bad_endpoint_hold_up_nothing_else() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    let Op::Put { spec, endpoints, .. } = put("bad", 1) else { panic!() };
+    let mut broken = (*spec).clone();
+    broken.ports[0].name = "Web".to_owned();
+    let bad = Op::Put { key: key("bad"), leaf: Leaf::default(), spec: Arc::new(broken), endpoints };
+    let loopback = {
+        let mut set = crate::started::endpoints(1);
+        let group = set.groups().keys().next().unwrap().clone();
+        set.insert(group, "127.0.0.1".parse().unwrap(), mcs_core::model::Endpoint::default());
+        Op::Put { key: key("half"), leaf: Leaf::default(), spec, endpoints: Arc::new(set) }
+    };
+    let alone = Op::PutEndpoints {
+        key: key("alone"),
+        leaf: Leaf::default(),
+        endpoints: Arc::new(crate::started::endpoints(1)),
+    };
+
+    let written = east.write(&[bad, put("cart", 1), loopback, alone]).await;
+    let fields: Vec<_> = written
+        .results
+        .iter()
+        .map(|(key, result)| {
+            (key.name.as_str(), result.as_ref().map_err(|refusal: &Refusal| refusal.field.as_str()))
+        })
+        .map(|(name, result)| (name, result.err()))
+        .collect();
+    assert_eq!(
+        fields,
+        [("bad", Some("ports[0].name")), ("cart", None), ("half", None), ("alone", Some("spec"))]
+    );
+    let dropped: Vec<_> =
+        written.dropped.iter().map(|(key, dropped)| (key.name.as_str(), dropped.address.as_str())).collect();
+    assert_eq!(dropped, [("half", "127.0.0.1")]);
+
+    let (exports, _) = registry.client.list_exports(&prod(), false).await.unwrap();
+    let held: Vec<_> =
+        exports.into_iter().map(|export| (export.key.unwrap().name, export.endpoint_count)).collect();
+    assert_eq!(held, [("cart".to_owned(), 1), ("half".to_owned(), 1)]);
+}
+
+/// O02: a set replaces the one before it.
+#[tokio::test]
+async fn a_put_replaces_what_was_there() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    east.write(&[put("cart", 3)]).await;
+    let two = Arc::new(endpoints(2));
+    east.write(&[Op::PutEndpoints { key: key("cart"), leaf: Leaf::default(), endpoints: Arc::clone(&two) }])
+        .await;
+    let (imports, _) = registry.client.list_imports(&prod(), true).await.unwrap();
+    assert_eq!(imports[0].parts[0].endpoints, Some(endpoint_set(&two)));
+
+    east.write(&[Op::Delete { key: key("cart") }]).await;
+    assert_eq!(registry.client.list_imports(&prod(), true).await, Ok((Vec::new(), false)));
+}
+
+#[tokio::test]
+async fn an_active_cluster_is_removed_by_itself_or_by_force_only() {
+    let registry = Started::new().await;
+    for cluster in ["east", "west"] {
+        registry.register(cluster).await.write(&[put("cart", 2)]).await;
+    }
+    let uid_of_west = member("west", "uid-of-west").uid;
+    let remove = async |cluster, uid, force| registry.client.remove(&prod(), &id(cluster), uid, force).await;
+    let refused = remove("east", None, false).await;
+    assert!(matches!(refused, Err(CallFailed::LeaseActive { .. })), "{refused:?}");
+    let removed = Ok(Removed { exports: 1, endpoints: 2 });
+    assert_eq!(remove("east", None, true).await, removed);
+    assert_eq!(remove("west", Some(&uid_of_west), false).await, removed);
+    assert_eq!(remove("west", None, true).await, Err(CallFailed::UnknownCluster));
+}
+
+#[tokio::test]
+async fn limits_are_named() {
+    let registry = Started::with(|policy| {
+        policy.max_clusters = 1;
+        policy.max_exports = 1;
+    })
+    .await;
+    let mut east = registry.register("east").await;
+    let second = member("west", "u-2");
+    let refused =
+        registry.client.register(&second, &registration(&second, Version::new(1, 1), Sum::EMPTY)).await;
+    assert!(matches!(refused, Err(CallFailed::Limit { .. })), "{refused:?}");
+    let written = east.write(&[put("cart", 1), put("till", 1)]).await;
+    let taken: Vec<_> = written.results.iter().map(|(_, result)| result.is_ok()).collect();
+    assert_eq!(taken, [true, false]);
+}
+
+/// O60: what is not a DNS label is refused, and the field is named.
+#[tokio::test]
+async fn a_wrong_id_is_refused_by_name() {
+    let registry = Started::new().await;
+    let mut wrong = mcs_proto::convert::registration(
+        &member("east", "u-1"),
+        &registration(&member("east", "u-1"), Version::new(1, 1), Sum::EMPTY),
+    );
+    wrong.cluster = "East".to_owned();
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", registry.grpc)).unwrap();
+    let mut client = mcs_proto::pb::members_client::MembersClient::new(channel.connect().await.unwrap());
+    let status = client.register(wrong).await.unwrap_err();
+    let CallFailed::Invalid { field, .. } = CallFailed::from(status) else { panic!() };
+    assert_eq!(field, "cluster");
+}
