@@ -17,7 +17,13 @@ use mcs_runtime::clock::SystemClock;
 use mcs_runtime::{logs, program};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::{info, warn};
+
+/// How long a connection to the API server may take to be made.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// How long the API server may be silent on a connection.
+const READ_LIMIT: Duration = Duration::from_secs(75);
 
 /// Exports the Services of this cluster to a registry, and makes those of its clusterset usable here
 #[derive(Clone, Debug, PartialEq, Parser)]
@@ -149,7 +155,10 @@ impl Args {
             logs::init(&self.logs)?;
             // Kube would choose one by itself, but only when its first client is made.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-            let config = Config::infer().await.context("cannot find how to reach the API server")?;
+            let mut config = Config::infer().await.context("cannot find how to reach the API server")?;
+            // A server that has died silently shows as an error: watches end on their own well before this.
+            config.connect_timeout = Some(CONNECT_LIMIT);
+            config.read_timeout = Some(READ_LIMIT);
             let namespace = config.default_namespace.clone();
             let client = Client::try_from(config).context("cannot make a client of the API server")?;
             if self.command == Some(Command::ApplyCrds) {

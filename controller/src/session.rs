@@ -17,6 +17,7 @@ pub(crate) async fn run(lead: &Lead) {
     let mut calls = FuturesUnordered::new();
     let mut registered = false;
     let mut lease_ended = false;
+    let mut failing = None;
     loop {
         while let Some((call, registry)) = next_call(lead) {
             calls.push(carry_out(lead, call, registry));
@@ -33,7 +34,10 @@ pub(crate) async fn run(lead: &Lead) {
             (registered, lease_ended) = standing;
         }
         tokio::select! {
-            Some(answer) = calls.next(), if !calls.is_empty() => handle(lead, answer),
+            Some(answer) = calls.next(), if !calls.is_empty() => {
+                log_failure(&answer, &mut failing);
+                handle(lead, answer);
+            }
             () = lead.outbox_changed.notified() => {}
             () = sleep_until(lead.clock.as_ref(), deadline) => {}
         }
@@ -134,10 +138,27 @@ fn results(written: Written) -> Vec<mcs_core::outbox::OpAnswer> {
     written.results
 }
 
-/// What a failed call means for what to do next; the one place where it is logged.
+/// Says why calls fail, once for each reason: a registry that is away for hours must not fill the log.
+fn log_failure(answer: &Answer, failing: &mut Option<String>) {
+    match answer {
+        Answer::ActFailed(failure) | Answer::RenewFailed(failure) => {
+            let reason = failure.to_string();
+            if failing.as_ref() == Some(&reason) {
+                debug!(error = reason, "call to the registry failed again");
+            } else {
+                warn!(error = reason, "call to the registry failed, it is tried again");
+                *failing = Some(reason);
+            }
+        }
+        Answer::Registered { .. } | Answer::Renewed { .. } | Answer::Written(_) | Answer::Synced(_) => {
+            *failing = None
+        }
+    }
+}
+
+/// What a failed call means for what to do next.
 fn failure(registry: &RegistryClient, call: &'static str, failed: CallFailed) -> Failure {
-    let reason = failed.to_string();
-    warn!(registry = %registry.url(), call, error = %reason, "call to the registry failed");
+    let reason = format!("{call} at {}: {failed}", registry.url());
     match failed {
         CallFailed::UnknownCluster => Failure::UnknownMember,
         CallFailed::OldTerm { floor } => Failure::OldTerm { floor },

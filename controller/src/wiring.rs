@@ -108,25 +108,29 @@ pub async fn run(
 
     let (candidate, claims) =
         Candidate::new(client.clone(), options.leader, Arc::clone(&clock), shutdown.clone());
-    tasks.spawn("election", candidate.run());
+    tasks.spawn("election", compete(candidate, ready.clone(), shutdown.clone()));
     let events = Events::new(client.clone(), &instance);
     let shared = Shared { config, client, index, clock, registries, events, metrics };
-    tasks.spawn("lead", lead(shared, claims, ready, shutdown.clone()));
+    tasks.spawn("lead", lead(shared, claims, shutdown.clone()));
     tasks.run(&shutdown, GRACE).await.map_err(Into::into)
 }
 
-/// Acts as the leader whenever this replica is it.
-async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, ready: Ready, shutdown: Watch) {
+/// Competes for the lead once all watches have listed: a replica that is not ready must not keep it from one that is.
+async fn compete(candidate: Candidate, ready: Ready, shutdown: Watch) {
     tokio::select! {
-        () = ready.until_ready() => {}
-        () = shutdown.draining() => return,
+        () = ready.until_ready() => candidate.run().await,
+        () = shutdown.draining() => {}
     }
+}
+
+/// Acts as the leader whenever this replica is it.
+async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, shutdown: Watch) {
     while !shutdown.is_draining() {
         let claim = claims.borrow_and_update().clone();
         shared.metrics.leads(claim.is_some());
         let Some(claim) = claim else {
             tokio::select! {
-                changed = claims.changed() => if changed.is_err() { return },
+                changed = claims.changed() => if changed.is_err() { return shutdown.draining().await },
                 () = shutdown.draining() => return,
             }
             continue;
@@ -134,7 +138,7 @@ async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, ready:
         let lead = Lead::begin(shared.clone(), claim);
         tokio::select! {
             () = lead.act() => {}
-            changed = claims.changed() => if changed.is_err() { return },
+            changed = claims.changed() => if changed.is_err() { return shutdown.draining().await },
             () = shutdown.draining() => return,
         }
     }
