@@ -9,8 +9,8 @@
 //! | [`lists`] | entries of a list that were told in several pieces |
 //! | [`status`] | refusals ↔ gRPC codes with reasons |
 //! | [`url`] | the URL of a registry |
-//! | [`client`] | calls to a registry in core's types, with deadlines (feature `client`) |
-//! | [`encoded`] | steps of a watch that are encoded once, however many watch (feature `server`) |
+//! | `client` | calls to a registry in core's types, with deadlines (feature `client`) |
+//! | `encoded` | steps of a watch that are encoded once, however many watch (feature `server`) |
 //!
 //! The code is made at build time from `dynamo/mcs/v1/*.proto`, without protoc, so it cannot drift from them. The wire
 //! knows the domain; the domain never knows the wire.
