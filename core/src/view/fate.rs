@@ -326,22 +326,22 @@ fn told_ports(service: &Service, cluster: &ClusterId) -> Option<Vec<GoodPort>> {
     participant(&service.header.as_ref()?.object, cluster).cloned()
 }
 
-/// The import's ports that `cluster` serves, in terms of the merge that counted last: what the cluster serves now, as
-/// far as both merges name and define it alike, else what it served then.
+/// The import's ports that `cluster` serves, in terms of the merge that counted last. What is told now is relative to
+/// another merge: it says of those ports only whether the cluster serves them which both merges define alike. Of the
+/// others, what the cluster served then stands.
 fn settled_ports(service: &Service, cluster: &ClusterId) -> Option<Vec<GoodPort>> {
-    let told = service.header.as_ref().map(|told| &told.object);
     let Some(settled) = &service.settled else { return told_ports(service, cluster) };
-    let alike = told.and_then(|told| {
-        let same = |good: &&GoodPort| {
-            let named = |header: &Header| {
-                header.definition.ports.iter().find(|port| port.name == good.import_name).cloned()
-            };
-            named(told) == named(settled)
+    let then = participant(settled, cluster);
+    let told = service.header.as_ref().map(|told| &told.object);
+    let Some((told, now)) = told.and_then(|told| Some((told, participant(told, cluster)?))) else {
+        return then.cloned();
+    };
+    let alike = |good: &&GoodPort| {
+        let named = |header: &Header| {
+            header.definition.ports.iter().find(|port| port.name == good.import_name).cloned()
         };
-        Some(participant(told, cluster)?.iter().filter(same).cloned().collect::<Vec<_>>())
-    });
-    match alike {
-        Some(ports) if !ports.is_empty() => Some(ports),
-        other => participant(settled, cluster).cloned().or(other),
-    }
+        named(told) == named(settled)
+    };
+    let stands = then.into_iter().flatten().filter(|good| !alike(good));
+    Some(now.iter().filter(alike).chain(stands).cloned().collect())
 }
