@@ -6,6 +6,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use mcs_core::model::Frame;
+use mcs_core::registry::Policy;
+use mcs_core::timing::Timing;
+use mcs_registry::Config;
+use mcs_registry::args::Args;
 
 use crate::started::{client, id, prod};
 
@@ -47,6 +51,33 @@ fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
     let (code, line) = told(&program().env("DYN_MCS_LEASE_DURATION", "soon").output().unwrap());
     assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
     assert!(line.contains("DYN_MCS_LEASE_DURATION"), "{line}");
+}
+
+#[test]
+fn flags_give_the_configuration_and_their_defaults_are_the_contract() {
+    let read = |flags: &[&str]| {
+        let args = std::iter::once("mcs-registry").chain(flags.iter().copied());
+        mcs_runtime::args::try_parse::<Args>(&mcs_runtime::args::MCS, args).unwrap()
+    };
+    let config = |lease: u64, percent, hold: u64| Config {
+        policy: Policy {
+            timing: Timing::of_lease(Duration::from_secs(lease)),
+            mass_expiry_threshold_percent: percent,
+            mass_expiry_min_active: 3,
+            mass_expiry_hold: Duration::from_secs(hold),
+            max_clusters: 1_000,
+            max_exports: 10_000,
+        },
+        max_connection_age: Duration::from_secs(30 * 60),
+        max_message_bytes: 4 * 1024 * 1024,
+    };
+    assert_eq!(read(&[]).config(), config(30, 50, 30));
+    assert_eq!(read(&["--lease-duration=3s", "--mass-expiry-threshold=0.29"]).config(), config(3, 29, 3));
+    assert_eq!(read(&["--mass-expiry-hold=2m"]).config(), config(30, 50, 120));
+    let ports = read(&[]);
+    let listens =
+        [ports.grpc_listen, ports.rest_listen, ports.admin_listen].map(|listen| listen.address().port());
+    assert_eq!(listens, [9090, 8080, 9091]);
 }
 
 #[test]
