@@ -11,6 +11,9 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The shortest lease that is accepted: below it, scheduling delays of a busy machine look like deaths.
 pub const MIN_LEASE: Duration = Duration::from_secs(1);
 
+/// The shortest time that is given to an answer: below it, a busy machine looks like a dead one.
+pub const MIN_ANSWER: Duration = Duration::from_secs(1);
+
 /// The durations that follow from one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -54,14 +57,14 @@ impl Timing {
         self.lease / 6
     }
 
-    /// How long the answer to a probe may take (3 s).
+    /// How long the answer to a probe may take (3 s), at least [`MIN_ANSWER`].
     pub fn keep_alive_answer(self) -> Duration {
-        self.lease / 10
+        (self.lease / 10).max(MIN_ANSWER)
     }
 
-    /// How long one call may take (3 s).
+    /// How long one call may take (3 s), at least [`MIN_ANSWER`].
     pub fn call_limit(self) -> Duration {
-        self.lease / 10
+        (self.lease / 10).max(MIN_ANSWER)
     }
 
     /// A gap between two looks at the clock above this is a pause of the registry, and is not judged (15 s).

@@ -1,0 +1,43 @@
+//! The table of durations: what follows from a lease, and where a fraction of it would be too short.
+
+use mcs_core::timing::{MIN_ANSWER, Timing};
+use std::time::Duration;
+
+#[test]
+fn the_default_lease_gives_the_durations_of_the_contract() {
+    let timing = Timing::default();
+    let seconds = [
+        timing.lease(),
+        timing.heartbeat(),
+        timing.progress(),
+        timing.dead_stream(),
+        timing.keep_alive(),
+        timing.keep_alive_answer(),
+        timing.call_limit(),
+        timing.late(),
+        timing.return_after(),
+        timing.finalizer_limit(),
+    ]
+    .map(|duration| duration.as_secs());
+    assert_eq!(seconds, [30, 10, 10, 15, 5, 3, 3, 20, 60, 60]);
+}
+
+#[test]
+fn answers_are_given_a_second_even_with_a_short_lease() {
+    let limits = |millis| {
+        let timing = Timing::of_lease(Duration::from_millis(millis));
+        [timing.call_limit(), timing.keep_alive_answer()]
+    };
+    assert_eq!(limits(9_990), [MIN_ANSWER; 2]);
+    assert_eq!(limits(10_000), [MIN_ANSWER; 2]);
+    assert_eq!(limits(10_010), [Duration::from_millis(1_001); 2]);
+}
+
+#[test]
+fn a_dead_peer_is_noticed_well_within_the_lease() {
+    for lease in [3, 30, 300].map(Duration::from_secs) {
+        let timing = Timing::of_lease(lease);
+        assert!(timing.keep_alive() + timing.keep_alive_answer() < timing.lease() * 2 / 3, "{lease:?}");
+        assert!(timing.dead_stream() > timing.progress() && timing.dead_stream() < timing.lease(), "{lease:?}");
+    }
+}
