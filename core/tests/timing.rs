@@ -38,6 +38,9 @@ fn a_dead_peer_is_noticed_well_within_the_lease() {
     for lease in [3, 30, 300].map(Duration::from_secs) {
         let timing = Timing::of_lease(lease);
         assert!(timing.keep_alive() + timing.keep_alive_answer() < timing.lease() * 2 / 3, "{lease:?}");
-        assert!(timing.dead_stream() > timing.progress() && timing.dead_stream() < timing.lease(), "{lease:?}");
+        assert!(
+            timing.dead_stream() > timing.progress() && timing.dead_stream() < timing.lease(),
+            "{lease:?}"
+        );
     }
 }
