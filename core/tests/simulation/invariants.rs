@@ -1,0 +1,322 @@
+//! What holds after every event. Each function checks one invariant of the protocol, and panics where it is broken.
+
+use crate::book::Book;
+use crate::cluster::Cluster;
+use crate::controller::Controller;
+use crate::facts::{CLUSTERS, LEASE, POLICY, cluster_id};
+use crate::mirror::Mirror;
+use crate::witness::{Act, Before, Facts, Kind, Witness};
+use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
+use mcs_core::log::StateLog;
+use mcs_core::merge::merge;
+use mcs_core::model::{ExportSpec, Frame, MemberState, Object, ObjectKey, Part, Section};
+use mcs_core::names;
+use mcs_core::plan::{Existing, ImportedSlice};
+use mcs_core::registry::{Member, Refused, Registry};
+use mcs_core::time::Timestamp;
+use mcs_core::timing::MAX_TICK;
+use mcs_core::version::{Sum, Version};
+use mcs_core::view::{Applied, Shown};
+use std::collections::BTreeMap;
+
+/// 1. Of one source and import, a controller never shows a version below one that it has shown.
+pub(crate) fn invariant_01_versions_shown_never_fall(
+    floors: &mut BTreeMap<(ServiceKey, ClusterUid), Version>,
+    key: &ServiceKey,
+    shown: &Shown,
+) {
+    let (Some(uid), Some(version)) = (&shown.uid, shown.version) else { return };
+    let floor = floors.entry((key.clone(), uid.clone())).or_default();
+    assert!(version >= *floor, "invariant 1: {key} of {uid} shown as of {version} after {floor}");
+    *floor = version;
+}
+
+/// 1. A slice is never made from an older version than before, whichever controller writes it.
+pub(crate) fn invariant_01_slices_never_go_back(before: &Existing, after: &Existing) {
+    let origin = |slice: &ImportedSlice| {
+        let annotation = |name| slice.meta.annotations.get(name).cloned();
+        let version = annotation(names::ANNOTATION_SOURCE_VERSION)?.parse::<Version>().ok()?;
+        Some((slice.meta.identity.name.clone(), (annotation(names::ANNOTATION_SOURCE_UID), version)))
+    };
+    let old: BTreeMap<_, _> = before.slices.iter().filter_map(origin).collect();
+    for (name, (uid, version)) in after.slices.iter().filter_map(origin) {
+        let Some((old_uid, old_version)) = old.get(&name) else { continue };
+        assert!(
+            uid != *old_uid || version >= *old_version,
+            "invariant 1: slice {name} of version {version} after {old_version}"
+        );
+    }
+}
+
+/// 2. A source cluster leaves an import for one of four causes: it is known to export it no more, its lease ran out, it
+///    was removed, or complete views have not listed it for the grace.
+pub(crate) fn invariant_02_each_delete_has_its_cause(
+    controller: &Controller,
+    home: &Cluster,
+    key: &ServiceKey,
+    before: &Existing,
+    book: &Book,
+    removed: &[Option<Timestamp>; CLUSTERS],
+    now: Timestamp,
+) {
+    let after = home.applied(key).clusters;
+    let mirror = &controller.mirror;
+    for (cluster, source) in Applied::of(before).clusters {
+        if after.contains_key(&cluster) {
+            continue;
+        }
+        if cluster == home.id {
+            assert!(!home.exports.contains_key(key), "invariant 2: own {key} went while it is exported");
+            continue;
+        }
+        assert!(mirror.ended, "invariant 2: {cluster} left {key} within a snapshot");
+        let listed =
+            |cluster: &ClusterId| mirror.section(cluster).filter(|section| section.state.is_listed());
+        let told = mirror.objects.contains_key(&ObjectKey::Part(key.clone(), cluster.clone()));
+        let unexported = listed(&home.id).is_some()
+            && !told
+            && listed(&cluster).is_some_and(|section| {
+                section.whole && source.version.is_none_or(|version| section.version >= version)
+            });
+        let expired = mirror.section(&cluster).is_some_and(|section| section.state == MemberState::Expired);
+        let left = mirror.left.contains(&cluster);
+        let absent = mirror.is_long_absent(&cluster, now);
+        assert!(
+            unexported || expired || left || absent,
+            "invariant 2: {cluster} (applied: {source:?}) left {key} of {} without a cause; its section: {:?}",
+            home.id,
+            mirror.section(&cluster),
+        );
+        // Against the truth: what is known to be exported no more was not, at some time since what is applied.
+        // The removal of a cluster is told part by part, the section last.
+        let removed = removed[index_of(&cluster)].is_some_and(|at| now.since(at) < 4 * LEASE);
+        if let (Some(version), false) = (source.version, expired || left || absent || removed) {
+            let gone = book.gone_since(index_of(&cluster), key, version);
+            assert!(gone, "invariant 2: {cluster} left {key}, and exported it all the time since {version}");
+        }
+    }
+}
+
+/// 3. No member expires that renewed within a lease.
+pub(crate) fn invariant_03_no_renewed_member_expires(witness: &Witness, cluster: &ClusterId, now: Timestamp) {
+    let silent = witness.renewed.get(cluster).map(|(_, at)| now.since(*at));
+    assert!(
+        silent.is_some_and(|silent| silent >= LEASE),
+        "invariant 3: {cluster} expired, silent for {silent:?}"
+    );
+}
+
+/// 4. On the judging clock, a silent member is gone within a lease, or with a hold within a lease and the hold.
+pub(crate) fn invariant_04_a_silent_member_is_gone_in_time(
+    witness: &Witness,
+    members: &BTreeMap<ClusterId, Facts>,
+) {
+    let bound = LEASE + POLICY.mass_expiry_hold + 2 * MAX_TICK;
+    for (cluster, facts) in members.iter().filter(|(_, facts)| facts.state != MemberState::Expired) {
+        let silent = witness.renewed.get(cluster).map(|(at, _)| witness.judged.since(*at));
+        assert!(
+            silent.is_some_and(|silent| silent <= bound),
+            "invariant 4: {cluster} is {} after {silent:?} of silence",
+            facts.state
+        );
+    }
+}
+
+/// 5. A shown part is whole: it has exactly what its owner said, as of the version that it is shown with.
+pub(crate) fn invariant_05_a_shown_part_is_whole(
+    book: &Book,
+    key: &ServiceKey,
+    cluster: &ClusterId,
+    shown: &Shown,
+) {
+    let Some(version) = shown.version else { return };
+    let said =
+        book.as_of(index_of(cluster), key, version).and_then(Option::as_ref).map(|(_, endpoints)| endpoints);
+    assert_eq!(said, Some(&shown.endpoints), "invariant 5: {key} of {cluster} as of {version}");
+}
+
+/// 5, in the registry: what a section names a version for is what the owner said, as of that version.
+pub(crate) fn invariant_05_a_section_names_what_is_held(
+    registry: &Registry,
+    book: &Book,
+    marks: &BTreeMap<ClusterId, Version>,
+) {
+    for index in 0..CLUSTERS {
+        let cluster = cluster_id(index);
+        let Some(member) = registry.member(&cluster).filter(|member| member.is_whole()) else { continue };
+        let as_of = member.version();
+        for key in crate::facts::keys() {
+            let said = book.as_of(index, key, as_of).and_then(Option::as_ref).map(|(leaf, _)| *leaf);
+            match member.exports().get(key) {
+                Some(export) if export.version <= as_of => {
+                    assert_eq!(Some(export.leaf), said, "invariant 5: {key} of {cluster} as of {as_of}");
+                }
+                Some(_) => {}
+                None if marks.get(&cluster).is_some_and(|mark| *mark > as_of) => {}
+                None => assert_eq!(None, said, "invariant 5: {key} of {cluster} is missing as of {as_of}"),
+            }
+        }
+    }
+}
+
+/// 6. What lists show, what the log replays to, and a fresh merge of all exports are one.
+pub(crate) fn invariant_06_list_log_and_merge_agree(registry: &Registry, log: &StateLog<Object>) {
+    let mut listed = BTreeMap::new();
+    let mut exports: BTreeMap<ServiceKey, BTreeMap<ClusterId, (Version, &ExportSpec)>> = BTreeMap::new();
+    for (cluster, member) in registry.members() {
+        listed.insert(ObjectKey::Section(cluster.clone()), Object::Section(section(member)));
+        for (key, export) in member.exports() {
+            let part = Part {
+                uid: member.uid().clone(),
+                version: export.version,
+                leaf: export.leaf,
+                endpoints: export.endpoints.clone(),
+            };
+            listed.insert(ObjectKey::Part(key.clone(), cluster.clone()), Object::Part(part));
+            if member.is_whole() {
+                let of_key = exports.entry(key.clone()).or_default();
+                of_key.insert(cluster.clone(), (export.version, &export.spec));
+            }
+        }
+    }
+    for (key, header) in registry.headers() {
+        let mut fresh =
+            exports.remove(key).and_then(|exports| merge(&exports)).expect("an export for each header");
+        // A participant's version is that of its definition, which an act on endpoints alone does not raise.
+        for (participant, held) in fresh.participants.iter_mut().zip(&header.participants) {
+            assert!(
+                held.version <= participant.version,
+                "invariant 6: {key} is merged from what is not held"
+            );
+            participant.version = held.version;
+        }
+        assert_eq!(**header, fresh, "invariant 6: the merge of {key}");
+        listed.insert(ObjectKey::Header(key.clone()), Object::Header((**header).clone()));
+    }
+    assert!(exports.is_empty(), "invariant 6: not merged: {:?}", exports.keys());
+    let replayed: BTreeMap<_, _> =
+        log.snapshot().map(|(_, key, object)| (key.clone(), object.clone())).collect();
+    assert_eq!(listed, replayed, "invariant 6: the list and the replay of the log");
+}
+
+/// 6, at the other end: a watcher that was told everything has what the log has.
+pub(crate) fn invariant_06_a_watcher_has_what_the_log_has(
+    mirror: &Mirror,
+    registry: &Registry,
+    log: &StateLog<Object>,
+) {
+    if mirror.ended && mirror.epoch == Some(registry.epoch()) && mirror.revision == registry.revision() {
+        let held: BTreeMap<_, _> =
+            log.snapshot().map(|(_, key, object)| (key.clone(), object.clone())).collect();
+        assert_eq!(mirror.objects, held, "invariant 6: a watcher and the log");
+    }
+}
+
+/// 7. A member's sum is the fresh sum of the leaves that are held.
+pub(crate) fn invariant_07_a_sum_is_that_of_the_leaves(registry: &Registry) {
+    for (cluster, member) in registry.members() {
+        let fresh: Sum = member.exports().values().map(|export| export.leaf).collect();
+        assert_eq!(member.sum(), fresh, "invariant 7: the sum of {cluster}");
+    }
+}
+
+/// 9. After a Register, no older term's act is taken; after any act, no older one changes anything.
+pub(crate) fn invariant_09_no_older_term_is_taken(
+    witness: &mut Witness,
+    act: &Act,
+    kind: Kind,
+    refused: Option<&Refused>,
+    before: &Before,
+    after: &BTreeMap<ClusterId, Facts>,
+) {
+    let Some(version) = act.version else { return };
+    let cluster = cluster_id(act.cluster);
+    let floor = witness.floors.get(&cluster).copied().unwrap_or_default();
+    if version.term < floor {
+        assert!(
+            refused.is_some(),
+            "invariant 9: {kind:?} of {version} taken of {cluster} after term {floor}"
+        );
+        witness.count("old terms refused");
+    }
+    let mark = witness.marks.get(&cluster).copied().unwrap_or_default();
+    if version < mark && before.members.contains_key(&cluster) {
+        let exports =
+            |members: &BTreeMap<ClusterId, Facts>| members.get(&cluster).map(|facts| facts.exports.clone());
+        let (old, new) = (exports(&before.members), exports(after));
+        assert_eq!(old, new, "invariant 9: {kind:?} of {version} changed {cluster} after {mark}");
+    }
+}
+
+/// 10. No verdict while the judging clock stands: a lease has passed on it since the last renewal.
+pub(crate) fn invariant_10_no_verdict_while_the_clock_stands(witness: &Witness, cluster: &ClusterId) {
+    let silent = witness.renewed.get(cluster).map(|(at, _)| witness.judged.since(*at));
+    assert!(
+        silent.is_some_and(|silent| silent >= LEASE),
+        "invariant 10: {cluster} was judged after {silent:?} of the judging clock"
+    );
+}
+
+/// 11. A hold ends by its bound.
+pub(crate) fn invariant_11_a_hold_ends_by_its_bound(witness: &Witness, since: Timestamp) {
+    let lasts = witness.judged.since(since);
+    assert!(lasts <= POLICY.mass_expiry_hold + 2 * MAX_TICK, "invariant 11: a hold lasts {lasts:?}");
+}
+
+/// 11. There is one hold an incident: before the next one, most members were heard.
+pub(crate) fn invariant_11_one_hold_an_incident(witness: &Witness) {
+    assert!(witness.calm, "invariant 11: a second hold of one incident");
+}
+
+/// 12. The revisions of a watch rise.
+pub(crate) fn invariant_12_revisions_rise(mirror: &Mirror, frame: &Frame) {
+    match frame {
+        Frame::Change(change) if mirror.ended => assert!(
+            change.revision > mirror.revision,
+            "invariant 12: revision {} after {}",
+            change.revision,
+            mirror.revision
+        ),
+        Frame::Progress { revision, .. } => {
+            assert_eq!(*revision, mirror.revision, "invariant 12: progress beyond what was told");
+        }
+        Frame::Change(_) | Frame::Begin { .. } | Frame::End { .. } => {}
+    }
+}
+
+/// 15. A call changes no other member than its own; time changes states only.
+pub(crate) fn invariant_15_a_call_changes_one_cluster(
+    act: &Act,
+    kind: Kind,
+    before: &Before,
+    after: &BTreeMap<ClusterId, Facts>,
+) {
+    for (cluster, old) in before.members.iter().filter(|(cluster, _)| **cluster != cluster_id(act.cluster)) {
+        let mut old = old.clone();
+        let new = after.get(cluster);
+        if let Some(new) = new.filter(|_| before.paused) {
+            old.state = new.state;
+        }
+        assert_eq!(
+            new,
+            Some(&old),
+            "invariant 15: {kind:?} of {} changed {cluster}",
+            cluster_id(act.cluster)
+        );
+    }
+}
+
+fn section(member: &Member) -> Section {
+    Section {
+        uid: member.uid().clone(),
+        region: member.region().cloned(),
+        state: member.state(),
+        whole: member.is_whole(),
+        version: member.version(),
+        sum: member.sum(),
+    }
+}
+
+fn index_of(cluster: &ClusterId) -> usize {
+    (0..CLUSTERS).find(|index| cluster_id(*index) == *cluster).expect("a cluster of this world")
+}

@@ -1,0 +1,130 @@
+//! Random histories of one registry and three controllers, with the invariants of the protocol checked after every
+//! event (docs/testing.md says which, and what each one catches).
+//!
+//! A history is made from a seed: `SEEDS=1000` tries the first thousand, `SEED=17` replays one and shows its events.
+//! The machines are the real ones (`registry`, `log`, `outbox`, `view`, `plan`); the clock, the network, the drivers
+//! and the API servers are models.
+
+mod actions;
+mod book;
+mod cluster;
+mod controller;
+mod facts;
+mod history;
+mod invariants;
+mod mirror;
+mod network;
+mod server;
+mod witness;
+mod world;
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use world::Counts;
+
+/// How many histories are tried when nothing else is said.
+const SEEDS: u64 = 200;
+
+#[test]
+fn random_histories_keep_the_invariants() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
+    let single = number("SEED");
+    let seeds = single.map_or_else(|| 0..number("SEEDS").unwrap_or(SEEDS), |seed| seed..seed + 1);
+    let tried = seeds.end - seeds.start;
+    let total = try_all(seeds).unwrap_or_else(|seed| replay(seed));
+    println!("{tried} histories: {total:#?}");
+    if tried >= SEEDS {
+        let never: Vec<_> = HAPPENS.iter().filter(|what| !total.contains_key(**what)).collect();
+        assert!(never.is_empty(), "the histories are vacuous: these never happened: {never:?}");
+    }
+}
+
+#[test]
+fn a_seed_is_a_history() {
+    let events = |seed| {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        history::run(seed, Some(Rc::clone(&log)));
+        log.take()
+    };
+    assert!(events(1) == events(1), "the same seed gave two histories");
+    assert!(events(1) != events(2), "two seeds gave one history");
+}
+
+/// Runs all `seeds`, and adds up what happened; gives a seed that failed, if one did.
+fn try_all(seeds: Range<u64>) -> Result<Counts, u64> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let share = |first| seeds.clone().skip(first).step_by(workers);
+        let running: Vec<_> =
+            (0..workers).map(share).map(|seeds| scope.spawn(move || try_some(seeds))).collect();
+        let mut total = Counts::new();
+        for worker in running {
+            add(&mut total, worker.join().expect("panics are caught")?);
+        }
+        Ok(total)
+    })
+}
+
+fn try_some(seeds: impl Iterator<Item = u64>) -> Result<Counts, u64> {
+    let mut total = Counts::new();
+    for seed in seeds {
+        add(&mut total, catch_unwind(|| history::run(seed, None)).map_err(|_| seed)?);
+    }
+    Ok(total)
+}
+
+fn add(total: &mut Counts, counts: Counts) {
+    counts.into_iter().for_each(|(what, times)| *total.entry(what).or_default() += times);
+}
+
+/// Shows the events of a seed that failed, and fails as it did.
+fn replay(seed: u64) -> ! {
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let outcome = catch_unwind(AssertUnwindSafe(|| history::run(seed, Some(Rc::clone(&log)))));
+    for line in log.borrow().iter() {
+        eprintln!("{line}");
+    }
+    eprintln!("replay with SEED={seed}");
+    match outcome {
+        Err(panic) => resume_unwind(panic),
+        Ok(_) => panic!("seed {seed} failed, and did not when it was replayed"),
+    }
+}
+
+/// What must happen in enough histories, or they show nothing.
+const HAPPENS: [&str; 32] = [
+    "actions skipped",
+    "answers lost",
+    "calls duplicated",
+    "calls late",
+    "calls lost",
+    "calls lost in a cut",
+    "calls that arrived after a cut",
+    "clusters cut off",
+    "clusters cut off together",
+    "clusters removed by force",
+    "controllers killed",
+    "controllers paused",
+    "deaths within a plan",
+    "definitions changed",
+    "endpoints changed",
+    "exports added",
+    "exports removed",
+    "holds",
+    "late writes refused",
+    "late writes taken",
+    "leaders deposed",
+    "objects deleted by hand",
+    "old terms refused",
+    "pauses counted anew",
+    "registries killed",
+    "registries paused",
+    "snapshots",
+    "stale acts",
+    "syncs",
+    "verdicts",
+    "watches broken",
+    "watches resumed",
+];

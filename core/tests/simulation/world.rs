@@ -1,0 +1,192 @@
+//! A whole: the registry, the clusters and their controllers, the network, and the events that are to come.
+//!
+//! One event happens at a time, in the order of the virtual clock; everything random comes from the seed. So a seed
+//! is a history.
+
+use crate::book::Book;
+use crate::cluster::Cluster;
+use crate::controller::Controller;
+use crate::facts::CLUSTERS;
+use crate::network::{Reply, Request};
+use crate::server::Server;
+use mcs_core::ids::ServiceKey;
+use mcs_core::model::Frame;
+use mcs_core::outbox::{Answer, Failure};
+use mcs_core::plan::Step;
+use mcs_core::time::Timestamp;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What happened, for people; kept by whoever wants to read it.
+pub(crate) type EventLog = Rc<RefCell<Vec<String>>>;
+
+/// How often what happened.
+pub(crate) type Counts = BTreeMap<&'static str, u64>;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Request(Request),
+    Answer { pid: u64, call: u64, reply: Reply },
+    CallLimit { pid: u64, call: u64 },
+    Frame { pid: u64, stream: u64, frame: Frame },
+    Broken { pid: u64, stream: u64 },
+    Wake { pid: u64 },
+    ServerTick(u64),
+    StartServer,
+    StartController(usize),
+    Retire(u64),
+    LateStep { cluster: usize, key: ServiceKey, step: Step },
+}
+
+pub(crate) struct World {
+    pub(crate) rng: StdRng,
+    pub(crate) now: Timestamp,
+    pub(crate) faults: bool,
+    pub(crate) server: Option<Server>,
+    pub(crate) server_paused: Timestamp,
+    pub(crate) clusters: Vec<Cluster>,
+    pub(crate) controllers: BTreeMap<u64, Controller>,
+    /// Until when each cluster is cut off from the registry.
+    pub(crate) cut: [Timestamp; CLUSTERS],
+    /// When an administrator removed each cluster last.
+    pub(crate) removed: [Option<Timestamp>; CLUSTERS],
+    pub(crate) book: Book,
+    pub(crate) counts: Counts,
+    /// A cluster whose controller never starts again.
+    pub(crate) dead: Option<usize>,
+    queue: BTreeMap<(Timestamp, u64), Event>,
+    ids: u64,
+    event_log: Option<EventLog>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, event_log: Option<EventLog>) -> Self {
+        Self {
+            rng: StdRng::seed_from_u64(seed),
+            now: Timestamp::from_millis(1_000),
+            faults: true,
+            server: None,
+            server_paused: Timestamp::ZERO,
+            clusters: (0..CLUSTERS).map(Cluster::new).collect(),
+            controllers: BTreeMap::new(),
+            cut: [Timestamp::ZERO; CLUSTERS],
+            removed: [None; CLUSTERS],
+            book: Book::default(),
+            counts: Counts::new(),
+            dead: None,
+            queue: BTreeMap::new(),
+            ids: 0,
+            event_log,
+        }
+    }
+
+    pub(crate) fn log(&self, line: impl FnOnce() -> String) {
+        if let Some(log) = &self.event_log {
+            log.borrow_mut().push(format!("{:9.3} {}", self.now.as_nanos() as f64 / 1e9, line()));
+        }
+    }
+
+    pub(crate) fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn fresh_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    pub(crate) fn at(&mut self, at: Timestamp, event: Event) {
+        let id = self.fresh_id();
+        self.queue.insert((at, id), event);
+    }
+
+    /// Lets `time` pass, with all that happens in it.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0.has_passed(end)) {
+            let ((at, _), event) = entry.remove_entry();
+            self.now = self.now.max(at);
+            self.happen(event);
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, event: Event) {
+        let paused_until = match &event {
+            Event::Request(_) | Event::ServerTick(_) => Self::resumes(self.server_paused, self.now),
+            Event::Answer { pid, .. }
+            | Event::CallLimit { pid, .. }
+            | Event::Frame { pid, .. }
+            | Event::Broken { pid, .. }
+            | Event::Wake { pid } => {
+                let controller = self.controllers.get(pid);
+                controller.and_then(|controller| Self::resumes(controller.paused, self.now))
+            }
+            Event::StartServer | Event::StartController(_) | Event::Retire(_) | Event::LateStep { .. } => {
+                None
+            }
+        };
+        if let Some(until) = paused_until {
+            // What waits for a process comes before its own deadlines, as a driver does it that handles messages first.
+            let waits = matches!(event, Event::ServerTick(_));
+            return self.at(until + Duration::from_nanos(u64::from(waits)), event);
+        }
+        match event {
+            Event::Request(request) => self.arrive(request),
+            Event::ServerTick(incarnation) => self.server_tick(incarnation),
+            Event::StartServer => self.start_server(),
+            Event::StartController(cluster) => self.start_controller(cluster),
+            Event::Retire(pid) => {
+                self.controllers.remove(&pid);
+            }
+            Event::LateStep { cluster, key, step } => self.late_step(cluster, &key, &step),
+            Event::Answer { pid, call, reply } => self.answered(pid, call, reply),
+            Event::CallLimit { pid, call } => {
+                let failure = Failure::Unavailable { reason: "no answer in time".to_owned() };
+                self.answered(pid, call, Reply::Answer(Answer::ActFailed(failure)));
+            }
+            Event::Frame { pid, stream, frame } => self.frame(pid, stream, frame),
+            Event::Broken { pid, stream } => self.broken(pid, stream),
+            Event::Wake { pid } => self.drive(pid),
+        }
+    }
+
+    pub(crate) fn start_server(&mut self) {
+        if self.server.is_some() {
+            return;
+        }
+        let incarnation = self.fresh_id();
+        self.log(|| format!("registry {incarnation} starts"));
+        self.server = Some(Server::new(incarnation, self.now));
+        self.after_server();
+    }
+
+    /// Ends the registry process with all that it knew.
+    pub(crate) fn stop_server(&mut self) {
+        let Some(server) = self.server.take() else { return };
+        self.log(|| format!("registry {} is killed", server.incarnation));
+        self.keep_counts(&server);
+        for (stream, watcher) in server.watchers {
+            self.at(
+                watcher.arrives.max(self.now) + Duration::from_millis(5),
+                Event::Broken { pid: watcher.pid, stream },
+            );
+        }
+    }
+
+    pub(crate) fn keep_counts(&mut self, server: &Server) {
+        for (what, times) in &server.witness.counts {
+            *self.counts.entry(what).or_default() += times;
+        }
+        *self.counts.entry("stale acts").or_default() += server.registry.counts().stale_acts;
+        *self.counts.entry("pauses counted anew").or_default() += server.registry.counts().pauses;
+    }
+
+    pub(crate) fn note_removed(&mut self, cluster: usize) {
+        self.removed[cluster] = Some(self.now);
+    }
+}
