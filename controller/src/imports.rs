@@ -113,7 +113,7 @@ async fn settle(
 /// Whether the import's namespace can take objects. Where it is missing it is made if that was asked for; otherwise
 /// the import is held until the namespace changes.
 async fn namespace_is_there(lead: &Lead, key: &ServiceKey) -> Result<bool, WriteFailed> {
-    let state = lead.index.namespace(key.namespace.as_str());
+    let (state, begins) = lead.index.hold(key);
     match state {
         NamespaceState::Active => return Ok(true),
         NamespaceState::Missing if lead.config.create_namespaces => {
@@ -122,7 +122,7 @@ async fn namespace_is_there(lead: &Lead, key: &ServiceKey) -> Result<bool, Write
         }
         NamespaceState::Missing | NamespaceState::Terminating => {}
     }
-    if lead.index.hold(key) {
+    if begins {
         info!(service = %key, namespace = ?state, "import held, it is applied when its namespace is there");
     }
     Ok(false)

@@ -229,19 +229,17 @@ impl Index {
         services.chain(inner.service_exports.iter().filter_map(|export| key_of(&**export))).collect()
     }
 
-    /// Whether objects can be made in `namespace`.
-    pub(crate) fn namespace(&self, namespace: &str) -> NamespaceState {
-        match self.lock().namespaces.get("", namespace) {
+    /// Whether objects can be made in the namespace of `key`. If not, its import waits for that, and is queued when the
+    /// namespace changes; also answers whether it begins to wait now. One look, so that no change falls in between.
+    pub(crate) fn hold(&self, key: &ServiceKey) -> (NamespaceState, bool) {
+        let mut inner = self.lock();
+        let state = match inner.namespaces.get("", key.namespace.as_str()) {
             Some(known) if known.metadata.deletion_timestamp.is_some() => NamespaceState::Terminating,
             Some(_) => NamespaceState::Active,
             None => NamespaceState::Missing,
-        }
-    }
-
-    /// The import of `key` waits for its namespace, and is queued when that changes; answers whether it did not wait
-    /// before.
-    pub(crate) fn hold(&self, key: &ServiceKey) -> bool {
-        self.lock().held.insert(key.clone())
+        };
+        let begins = state != NamespaceState::Active && inner.held.insert(key.clone());
+        (state, begins)
     }
 
     /// The import of `key` does not wait (any more).

@@ -166,7 +166,7 @@ impl Lead {
         *finishing.entry(key.clone()).or_insert_with(|| now + limit)
     }
 
-    /// The finalizer of `key` is gone.
+    /// No deletion of `key` is under way.
     pub(crate) fn finalized(&self, key: &ServiceKey) {
         self.finishing.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }

@@ -10,6 +10,7 @@ use mcs_core::registry::Registration;
 use mcs_proto::client::{RegistryClient, Written};
 use mcs_proto::status::CallFailed;
 use mcs_runtime::clock::sleep_until;
+use std::collections::BTreeSet;
 use tracing::{debug, info, warn};
 
 /// Keeps the registry told, until dropped.
@@ -51,13 +52,16 @@ fn next_call(lead: &Lead) -> Option<(Call, RegistryClient)> {
 }
 
 fn handle(lead: &Lead, answer: Answer) {
+    // Finalizers of exports that this leader never told wait for the end of a sync.
+    let synced = matches!(answer, Answer::Synced(_));
     let (dirty, url, floor) = {
         let mut outbox = lead.outbox();
         outbox.handle_answer(answer, lead.clock.elapsed(), rand::random());
         let dirty: Vec<_> = std::iter::from_fn(|| outbox.next_dirty()).collect();
         (dirty, outbox.url(), outbox.floor())
     };
-    for key in dirty {
+    let all = if synced { lead.index.all_exports() } else { BTreeSet::new() };
+    for key in all.into_iter().chain(dirty) {
         lead.index.exports.add(key);
     }
     lead.url.send_if_modified(|current| std::mem::replace(current, url) != url);
