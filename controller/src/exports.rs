@@ -68,14 +68,15 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
         return Ok(Outcome::Done);
     }
     labels::reconcile(lead, key, &objects).await?;
-    match (&objects.export, input) {
-        (Some(export), Some(input)) => {
-            keep(lead, key, export, &input).await?;
-            Ok(Outcome::Done)
-        }
-        (Some(export), None) => finish(lead, key, export).await,
-        (None, _) => Ok(Outcome::Done),
+    if let (Some(export), None) = (&objects.export, &input) {
+        return finish(lead, key, export).await;
     }
+    // Whatever is deleted later is another deletion, which waits from its own beginning.
+    lead.finalized(key);
+    if let (Some(export), Some(input)) = (&objects.export, &input) {
+        keep(lead, key, export, input).await?;
+    }
+    Ok(Outcome::Done)
 }
 
 /// Brings finalizer, conditions and Events of a ServiceExport up to date.
@@ -116,6 +117,9 @@ fn progress(lead: &Lead, key: &ServiceKey) -> Progress {
     let told_expired = lead.view().own_section().is_some_and(|section| section.state == MemberState::Expired);
     let outbox = lead.outbox();
     let expired = told_expired || outbox.lease_has_ended(lead.clock.elapsed());
+    if let Some(reason) = outbox.turned_away() {
+        return Progress::Failed { reason: reason.to_owned() };
+    }
     match outbox.progress(key) {
         Some(outbox::Progress::Refused(refusal)) => Progress::Failed { reason: refusal.to_string() },
         Some(outbox::Progress::Accepted | outbox::Progress::Pending) if expired => Progress::LeaseExpired,
@@ -129,7 +133,7 @@ async fn tell(lead: &Lead, export: &ServiceExport, facts: &ExportFacts, content:
     match &facts.progress {
         Progress::Failed { reason } if facts.validity == Validity::Valid => {
             lead.events
-                .warn(&object, EVENT_EXPORT_FAILED, format!("the registry refuses the export: {reason}"))
+                .warn(&object, EVENT_EXPORT_FAILED, format!("the export is not taken: {reason}"))
                 .await;
         }
         Progress::Failed { .. } | Progress::Pending | Progress::Ready | Progress::LeaseExpired => {
@@ -166,7 +170,6 @@ async fn finish(lead: &Lead, key: &ServiceKey, export: &ServiceExport) -> Result
     }
     info!(service = %key, confirmed = gone, "export ended");
     remove_finalizer(lead, export).await?;
-    lead.finalized(key);
     Ok(Outcome::Done)
 }
 

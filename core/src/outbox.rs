@@ -87,6 +87,8 @@ pub struct Outbox {
     told: BTreeMap<ServiceKey, State>,
     sum: Sum,
     refused: BTreeMap<ServiceKey, Refusal>,
+    /// Why the registry will not have this cluster.
+    turned_away: Option<String>,
     pending: BTreeSet<ServiceKey>,
     sent_at: BTreeMap<ServiceKey, Timestamp>,
     link: Link,
@@ -113,6 +115,7 @@ impl Outbox {
             told: BTreeMap::new(),
             sum: Sum::EMPTY,
             refused: BTreeMap::new(),
+            turned_away: None,
             pending: BTreeSet::new(),
             sent_at: BTreeMap::new(),
             link: Link::Down { retry_at: now },
@@ -183,21 +186,6 @@ impl Outbox {
     /// When the lease ends unless it is renewed.
     pub const fn lease_until(&self) -> Option<Timestamp> {
         self.lease_until
-    }
-
-    /// How far an export has come; none when the cluster does not export it.
-    pub fn progress(&self, key: &ServiceKey) -> Option<Progress> {
-        let state = self.exports.get(key)?;
-        if let Some(refusal) = self.refused.get(key) {
-            return Some(Progress::Refused(refusal.clone()));
-        }
-        let accepted = self.told.get(key).is_some_and(|told| told.leaf == state.leaf);
-        Some(if accepted { Progress::Accepted } else { Progress::Pending })
-    }
-
-    /// Whether the registry has confirmed that it does not hold `key`.
-    pub fn is_gone(&self, key: &ServiceKey) -> bool {
-        self.link == Link::Steady && !self.exports.contains_key(key) && !self.told.contains_key(key)
     }
 
     /// An export whose [`Progress`] may have changed since it was last handed out.
@@ -277,6 +265,7 @@ impl Outbox {
         match (kind, answer) {
             (ActKind::Register { claimed, sent_at }, Answer::Registered { differs, lease }) => {
                 self.failures = 0;
+                self.turn_away(None);
                 self.renewed(sent_at, lease, now);
                 self.link = if differs { Link::Doubtful } else { Link::Steady };
                 if differs {
@@ -380,7 +369,10 @@ impl Outbox {
         self.link = match failure {
             Failure::UnknownMember => Link::Down { retry_at: now },
             Failure::OldTerm { floor } => Link::Deposed { floor },
-            Failure::Refused { .. } => Link::Down { retry_at: now + self.timing.lease() },
+            Failure::Refused { reason } => {
+                self.turn_away(Some(reason));
+                Link::Down { retry_at: now + self.timing.lease() }
+            }
             Failure::Unavailable { .. } => {
                 self.url = (self.url + 1) % self.urls;
                 let wait = self.backoff().mul_f64(jitter.clamp(0.0, 1.0));

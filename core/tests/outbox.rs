@@ -212,6 +212,22 @@ fn a_cluster_that_is_refused_asks_again_after_a_lease_and_at_the_same_url() {
 }
 
 #[test]
+fn every_export_of_a_cluster_that_is_refused_is_told_so_until_it_is_taken() {
+    let mut test = TestOutbox::new(1);
+    test.set("cart", 1);
+    assert!(test.call().is_some());
+    while test.outbox.next_dirty().is_some() {}
+    test.answer(Answer::ActFailed(Failure::Refused { reason: "id in use".to_owned() }));
+    assert_eq!(test.outbox.next_dirty(), Some(key("cart")));
+    assert_eq!(test.outbox.turned_away(), Some("id in use"));
+
+    test.advance(LEASE);
+    test.register(false);
+    assert_eq!(test.outbox.next_dirty(), Some(key("cart")));
+    assert_eq!(test.outbox.turned_away(), None);
+}
+
+#[test]
 fn the_lease_ends_one_lease_after_the_last_accepted_renewal_was_sent() {
     let mut test = TestOutbox::steady();
     let registered_at = test.now;
@@ -240,6 +256,18 @@ fn an_export_is_gone_only_when_a_registry_has_confirmed_it() {
     );
     test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
     assert!(test.outbox.is_gone(&key("cart")));
+}
+
+#[test]
+fn an_export_that_is_on_its_way_is_not_gone() {
+    let mut test = TestOutbox::steady();
+    test.set("cart", 1);
+    assert!(test.call().is_some());
+    test.outbox.unset(&key("cart"));
+
+    assert!(!test.outbox.is_gone(&key("cart")), "the registry may have taken it");
+    test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
+    assert!(!test.outbox.is_gone(&key("cart")));
 }
 
 #[test]

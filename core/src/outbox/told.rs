@@ -1,6 +1,6 @@
 //! What an outbox believes that the registry was told and took.
 
-use super::{OpAnswer, Outbox, State};
+use super::{Act, ActKind, Link, OpAnswer, Outbox, Progress, State};
 use crate::ids::ServiceKey;
 use crate::registry::Op;
 use crate::time::Timestamp;
@@ -9,6 +9,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Outbox {
+    /// How far an export has come; none when the cluster does not export it.
+    pub fn progress(&self, key: &ServiceKey) -> Option<Progress> {
+        let state = self.exports.get(key)?;
+        if let Some(refusal) = self.refused.get(key) {
+            return Some(Progress::Refused(refusal.clone()));
+        }
+        let accepted = self.told.get(key).is_some_and(|told| told.leaf == state.leaf);
+        Some(if accepted { Progress::Accepted } else { Progress::Pending })
+    }
+
+    /// Whether the registry has confirmed that it does not hold `key`.
+    pub fn is_gone(&self, key: &ServiceKey) -> bool {
+        let on_its_way = match &self.act {
+            Some(Act { kind: ActKind::Write { told }, .. }) => told.contains_key(key),
+            _ => false,
+        };
+        self.link == Link::Steady
+            && !on_its_way
+            && !self.exports.contains_key(key)
+            && !self.told.contains_key(key)
+    }
+
+    /// Why the registry that was asked last will not have this cluster as a member; none while it has it, or has not
+    /// said.
+    pub fn turned_away(&self) -> Option<&str> {
+        self.turned_away.as_deref()
+    }
+
+    pub(super) fn turn_away(&mut self, reason: Option<String>) {
+        if self.turned_away != reason {
+            self.turned_away = reason;
+            self.dirty.extend(self.exports.keys().cloned());
+        }
+    }
+
     /// What the registry should hold: the last state of each export, or where that is refused the one it took before.
     pub(super) fn acceptable(&self) -> BTreeMap<ServiceKey, State> {
         let chosen =
