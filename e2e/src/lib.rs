@@ -6,6 +6,7 @@
 //! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
 //! for what they create, [`wait`] the only way to wait. Above them: [`programs`] runs our programs as users do,
 //! [`stack`] a registry with a controller in each cluster.
+//! On top: [`demo`], and [`bench`], which measures with [`crossing`].
 //!
 //! Guarantees: no process outlives the one that started it, however that ended; clusters never share ports or
 //! credentials, and those of different index no address ranges.
@@ -13,8 +14,11 @@
 pub mod apply;
 pub mod assets;
 mod background;
+pub mod bench;
 pub mod cluster;
 mod credentials;
+pub mod crossing;
+pub mod demo;
 mod directory;
 pub mod namespace;
 pub mod node;
@@ -24,6 +28,7 @@ mod process;
 pub mod programs;
 pub mod shared;
 pub mod stack;
+mod table;
 pub mod wait;
 
 pub use cluster::{Cluster, ClusterOptions};

@@ -7,6 +7,7 @@
 use std::{
     fs::{self, File},
     future::ready,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     time::Duration,
@@ -63,6 +64,8 @@ impl Process {
             command
         };
         command.args(arguments).stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
+        // Ctrl-C in a terminal is for us; we end what we started, in order.
+        command.process_group(0);
         let mut child = command.spawn().with_context(|| format!("starting {}", path.display()))?;
         let stdin = child.stdin.take();
         Ok(Self { program, child, stdin, log })

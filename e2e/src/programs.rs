@@ -8,6 +8,7 @@ use std::{
     future::ready,
     io,
     net::{Ipv4Addr, SocketAddr},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
 };
@@ -100,6 +101,8 @@ impl Program {
         command.arg("-c").arg(GUARD).arg(find(binary)?).args(arguments);
         command.env("PID_FILE", &pid_file).envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
+        // Ctrl-C in a terminal is for us; we end what we started, in order.
+        command.process_group(0);
         let mut child = command.spawn().with_context(|| format!("starting {binary}"))?;
         let stdin = child.stdin.take();
         let read = || {

@@ -110,18 +110,42 @@ impl Stack {
     /// # Errors
     /// Something did not start; the message has the end of its log.
     pub async fn start(options: StackOptions, clusters: &[&Cluster]) -> Result<Self> {
-        let folder = Directory::create(&format!("stack-{}", options.clusterset))?;
-        let registry =
-            RegistryAddresses { grpc: free_address()?, rest: free_address()?, admin: free_address()? };
-        let mut stack =
-            Self { options, folder, registry, running: None, starts: 0, controllers: BTreeMap::new() };
-        stack.start_registry().await?;
+        let mut stack = Self::start_without_controllers(options).await?;
         for cluster in clusters {
             prepare(cluster, &stack.system_namespace(), stack.folder.path()).await?;
             stack.start_controller(cluster, cluster.name()).await?;
         }
         stack.ready().await?;
         Ok(stack)
+    }
+
+    /// Starts a registry; controllers come by [`prepare`] and [`Stack::start_controller`].
+    ///
+    /// # Errors
+    /// It did not start; the message has the end of its log.
+    pub async fn start_without_controllers(options: StackOptions) -> Result<Self> {
+        let folder = Directory::create(&format!("stack-{}", options.clusterset))?;
+        let registry =
+            RegistryAddresses { grpc: free_address()?, rest: free_address()?, admin: free_address()? };
+        let mut stack =
+            Self { options, folder, registry, running: None, starts: 0, controllers: BTreeMap::new() };
+        stack.start_registry().await?;
+        Ok(stack)
+    }
+
+    /// Ends the controllers and then the registry, in order.
+    ///
+    /// # Errors
+    /// One does not end, or not well.
+    pub async fn end(mut self) -> Result<()> {
+        let programs =
+            std::mem::take(&mut self.controllers).into_values().map(|controller| controller.program);
+        for program in programs.chain(self.running.take()) {
+            let name = program.name().to_owned();
+            let status = program.end(Signal::Term).await?;
+            anyhow::ensure!(status.success(), "{name} ended with {status}");
+        }
+        Ok(())
     }
 
     /// Waits until every controller that was started is ready.
@@ -178,6 +202,16 @@ impl Stack {
         self.registry
     }
 
+    /// The registry's lease.
+    pub const fn lease(&self) -> Duration {
+        self.options.lease
+    }
+
+    /// The flags that controllers which are started from now on get besides those of all.
+    pub const fn controller_flags(&mut self) -> &mut Vec<String> {
+        &mut self.options.controller_flags
+    }
+
     /// The clusterset.
     pub fn clusterset(&self) -> &str {
         &self.options.clusterset
@@ -198,12 +232,25 @@ impl Stack {
     /// # Errors
     /// It did not start.
     pub async fn start_controller(&mut self, cluster: &Cluster, replica: &str) -> Result<()> {
+        self.start_controller_as(cluster, replica, cluster.name()).await
+    }
+
+    /// [`Stack::start_controller`] with another cluster id than the cluster's name. The cluster must be prepared.
+    ///
+    /// # Errors
+    /// It did not start.
+    pub async fn start_controller_as(
+        &mut self,
+        cluster: &Cluster,
+        replica: &str,
+        cluster_id: &str,
+    ) -> Result<()> {
         let admin = free_address()?;
         let mut arguments = vec![
             format!("--registry-url=http://{}", self.registry.grpc),
             "--registry-allow-insecure-http".to_owned(),
             format!("--clusterset-id={}", self.options.clusterset),
-            format!("--cluster-id={}", cluster.name()),
+            format!("--cluster-id={cluster_id}"),
             format!("--region={}", cluster.options().region),
             format!("--leader-election-namespace={}", self.system_namespace()),
             format!("--admin-listen={admin}"),
