@@ -4,8 +4,9 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# The folder of the debug programs.
+# The folders of the debug and of the optimised programs.
 DEBUG := $(or $(CARGO_TARGET_DIR),target)/debug
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 # How many histories `make sim` tries.
 SEEDS ?= 10000
 CRATES := mcs-core mcs-proto mcs-runtime mcs-registry mcs-controller global-discovery-service mcs-admin mcs-e2e
@@ -21,12 +22,18 @@ help: ## Show this list
 build: ## Build the four programs, optimised, into bin/
 	cargo build --release --locked $(PROGRAMS:%=-p %)
 	mkdir -p bin
-	cp $(PROGRAMS:%=$(or $(CARGO_TARGET_DIR),target)/release/%) bin/
+	cp $(PROGRAMS:%=$(RELEASE)/%) bin/
 
 .PHONY: demo
 demo: controlplane ## Show two clusters sharing a Service; ONCE=1 ends by itself
-	cargo build --workspace --bins --locked
-	$(DEBUG)/demo $(if $(ONCE),--once)
+	@echo "building the programs, takes minutes the first time"
+	@cargo build --workspace --bins --locked
+	@$(DEBUG)/demo $(if $(ONCE),--once)
+
+.PHONY: bench
+bench: controlplane ## Measure NAME (crossing) with optimised programs, at RATE changes a second
+	cargo build --release --workspace --bins --locked
+	@$(RELEASE)/bench $(or $(NAME),crossing) $(RATE:%=--rate=%) $(COUNT:%=--count=%)
 
 .PHONY: controlplane
 controlplane: ## Build etcd and Kubernetes for tests and demo (once; or set KUBEBUILDER_ASSETS)

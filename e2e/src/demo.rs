@@ -6,6 +6,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use mcs_core::names::LABEL_EXPORT;
 use mcs_runtime::shutdown::Watch;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -15,7 +16,7 @@ use self::{
     screen::Screen,
     service::{Lease, Relay},
 };
-use crate::{crossing::Probe, programs::find, wait_for};
+use crate::{crossing::Probe, programs::find, table::columns, wait_for};
 
 mod scene;
 mod screen;
@@ -93,7 +94,7 @@ async fn show_exports(screen: &mut Screen, scene: &Scene) -> Result<()> {
         "What east exports",
         &format!(
             "Three Deployments of {REPLICAS} Pods with a Service each: the pool's relays and frontends, and the global router.\n\
-             The label dynamo.nvidia.com/mcs-export=true on a Service makes the controller export it."
+             The label {LABEL_EXPORT}=true on a Service makes the controller export it."
         ),
     )?;
     scene.deploy().await?;
@@ -311,13 +312,16 @@ fn show_what_to_try(screen: &mut Screen, scene: &Scene) -> Result<()> {
     screen.quote(&format!(
         "export EAST={east}\n\
          export WEST={west}\n\n\
+         # what west has, and what east says of an export\n\
          kubectl --kubeconfig=$WEST -n {NAMESPACE} get serviceimports,services,endpointslices\n\
-         kubectl --kubeconfig=$EAST -n {NAMESPACE} get serviceexports {FRONTEND} -o yaml\n\
+         kubectl --kubeconfig=$EAST -n {NAMESPACE} get serviceexports {FRONTEND} -o yaml\n\n\
+         # change something in east, then look again\n\
          kubectl --kubeconfig=$EAST -n {NAMESPACE} scale deployment {FRONTEND} --replicas=1\n\
-         kubectl --kubeconfig=$EAST -n {NAMESPACE} label service {ROUTER} dynamo.nvidia.com/mcs-export-\n\n\
-         curl {pools}\n\
-         curl {routers}\n\
-         curl http://{rest}/v1/clustersets/{CLUSTERSET}/clusters\n\
+         kubectl --kubeconfig=$EAST -n {NAMESPACE} label service {ROUTER} {LABEL_EXPORT}-\n\n\
+         # what the discovery service and the registry answer\n\
+         curl -s {pools}\n\
+         curl -s {routers}\n\
+         curl -s http://{rest}/v1/clustersets/{CLUSTERSET}/clusters\n\
          {admin} {arguments}\n",
         east = scene.pair.east.kubeconfig_path().display(),
         west = scene.pair.west.kubeconfig_path().display(),
@@ -327,15 +331,29 @@ fn show_what_to_try(screen: &mut Screen, scene: &Scene) -> Result<()> {
         admin = admin.display(),
         arguments = describe_arguments(scene).join(" "),
     ))?;
+    let listening = [
+        ["registry", "gRPC", &format!("http://{}", registry.grpc)],
+        ["registry", "REST", &format!("http://{}", registry.rest)],
+        ["registry", "metrics", &format!("http://{}/metrics", registry.admin)],
+        [
+            "controller of east",
+            "metrics",
+            &format!("http://{}/metrics", scene.stack.controller("east")?.admin),
+        ],
+        [
+            "controller of west",
+            "metrics",
+            &format!("http://{}/metrics", scene.stack.controller("west")?.admin),
+        ],
+        ["discovery service", "HTTP", &scene.discovery.url("")],
+        ["east", "API server", scene.pair.east.server_url()],
+        ["west", "API server", scene.pair.west.server_url()],
+    ];
+    screen.text("")?;
+    screen.quote(&columns(["LISTENING", "", "URL"], &listening.map(|row| row.map(str::to_owned))))?;
     screen.text(format!(
-        "\nListening: registry gRPC {}, REST {}, metrics {}; API server of east {}, of west {}\nLogs: {}\n\n\
-         Ctrl-C ends everything.",
-        registry.grpc,
-        registry.rest,
-        registry.admin,
-        scene.pair.east.server_url(),
-        scene.pair.west.server_url(),
-        scene.stack.folder().display(),
+        "\nLogs are in {}\n\nThe demo runs until Ctrl-C, which ends everything.",
+        scene.stack.folder().display()
     ))?;
     Ok(())
 }
