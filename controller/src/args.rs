@@ -155,7 +155,7 @@ impl Args {
             logs::init(&self.logs)?;
             // Kube would choose one by itself, but only when its first client is made.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-            let mut config = Config::infer().await.context("cannot find how to reach the API server")?;
+            let mut config = Config::infer().await.context("cannot find the API server: run this in a Pod with a ServiceAccount, or set KUBECONFIG")?;
             // A server that has died silently shows as an error: watches end on their own well before this.
             config.connect_timeout = Some(CONNECT_LIMIT);
             config.read_timeout = Some(READ_LIMIT);
