@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt};
 use mcs_core::conditions::{Condition, ExportFacts, Progress, Validity, conditions};
 use mcs_core::ids::ServiceKey;
-use mcs_core::model::MemberState;
+use mcs_core::model::{Conflict, MemberState, Section};
 use mcs_core::names::{
     CONDITION_CONFLICT, CONDITION_READY, CONDITION_VALID, EVENT_ENDPOINTS_DROPPED, EVENT_EXPORT_FAILED,
     EVENT_FQDN_SKIPPED, FINALIZER_EXPORT,
@@ -93,7 +93,7 @@ async fn keep(
     let facts = ExportFacts {
         validity: input.validity,
         progress: progress(lead, key),
-        conflicts: lead.view().own_export(key).map(|own| own.conflicts),
+        conflicts: conflicts(lead, key),
     };
     let previous = export.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let previous = facts::conditions(previous);
@@ -113,8 +113,17 @@ fn ours(conditions: Vec<Condition>) -> Vec<Condition> {
     conditions.into_iter().filter(|condition| ours.contains(&condition.kind.as_str())).collect()
 }
 
+/// On what the exports of the Service differ; none while the id in the merge is another cluster's.
+fn conflicts(lead: &Lead, key: &ServiceKey) -> Option<Vec<Conflict>> {
+    let view = lead.view();
+    let ours = |section: &Section| section.uid == lead.config.member.uid;
+    view.own_section().is_none_or(ours).then(|| view.own_export(key))?.map(|own| own.conflicts)
+}
+
 fn progress(lead: &Lead, key: &ServiceKey) -> Progress {
-    let told_expired = lead.view().own_section().is_some_and(|section| section.state == MemberState::Expired);
+    let expired =
+        |section: &Section| section.state == MemberState::Expired && section.uid == lead.config.member.uid;
+    let told_expired = lead.view().own_section().is_some_and(expired);
     let outbox = lead.outbox();
     let expired = told_expired || outbox.lease_has_ended(lead.clock.elapsed());
     if let Some(reason) = outbox.turned_away() {
