@@ -174,7 +174,10 @@ impl Index {
         let missing = K::objects(&mut self.lock()).missing(scope, listed);
         debug!(kind = %K::kind(&()), namespace = scope, objects = listed.len(), gone = missing.len(), "listed");
         for meta in missing {
-            self.delete_meta::<K>(&meta);
+            let mut inner = self.lock();
+            if let Some(before) = K::objects(&mut inner).unlist(&meta) {
+                before.touched(&inner, self);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Namespace (empty for cluster-scoped kinds) and name.
@@ -11,21 +11,27 @@ pub(crate) type Name = (String, String);
 /// A value of one of a kind's indexed labels within one namespace.
 type LabelValue = (String, &'static str, String);
 
+/// How many ended objects are remembered: more than can end while an answer to a write of theirs is on its way.
+const ENDED: usize = 1_000;
+
 /// The objects of one kind and an index over some of their labels.
 ///
 /// Guarantees: an older state of an object never replaces a newer one (answers to own writes and watch events arrive
-/// in any order); a relist counts only when it is done, and what it did not list is gone then.
+/// in any order), nor does it bring back one whose end was told; a relist counts only when it is done, and what it did
+/// not list is gone then.
 #[derive(Debug)]
 pub(crate) struct Objects<K> {
     labels: &'static [&'static str],
     objects: BTreeMap<Name, Arc<K>>,
     by_label: BTreeMap<LabelValue, BTreeSet<String>>,
+    /// The UIDs of the objects that ended last, the latest at the end.
+    ended: VecDeque<String>,
 }
 
 impl<K: Resource> Objects<K> {
     /// An empty store that indexes `labels`.
     pub(crate) const fn new(labels: &'static [&'static str]) -> Self {
-        Self { labels, objects: BTreeMap::new(), by_label: BTreeMap::new() }
+        Self { labels, objects: BTreeMap::new(), by_label: BTreeMap::new(), ended: VecDeque::new() }
     }
 
     /// The object of that name.
@@ -60,6 +66,9 @@ impl<K: Resource> Objects<K> {
         if before.as_ref().is_some_and(|before| !is_newer(object.meta(), before.meta())) {
             return (false, before);
         }
+        if before.is_none() && object.meta().uid.as_ref().is_some_and(|uid| self.ended.contains(uid)) {
+            return (false, None);
+        }
         self.unindex(&name, before.as_deref());
         for label in label_values(self.labels, object.meta()) {
             self.by_label.entry(label).or_default().insert(name.1.clone());
@@ -68,8 +77,19 @@ impl<K: Resource> Objects<K> {
         (true, before)
     }
 
-    /// Takes the end of an object; a newer object of the same name stays.
+    /// Takes the end of an object; a newer object of the same name stays. The answer to a write may come after it.
     pub(crate) fn delete(&mut self, meta: &ObjectMeta) -> Option<Arc<K>> {
+        if let Some(uid) = &meta.uid {
+            if self.ended.len() == ENDED {
+                self.ended.pop_front();
+            }
+            self.ended.push_back(uid.clone());
+        }
+        self.unlist(meta)
+    }
+
+    /// Takes that a list did not have an object. It may have been made after the list: then its watch tells of it.
+    pub(crate) fn unlist(&mut self, meta: &ObjectMeta) -> Option<Arc<K>> {
         let name = name_of(meta);
         let known = self.objects.get(&name)?;
         if known.meta().uid != meta.uid {
@@ -153,6 +173,29 @@ mod tests {
         objects.apply(mk_namespace("a", "second", 9, ""));
         assert_eq!(objects.delete(&mk_namespace("a", "first", 8, "").metadata), None);
         assert!(objects.get("", "a").is_some());
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_end_of_an_object_does_not_bring_it_back() {
+        let mut objects = Objects::new(&[]);
+        objects.apply(mk_namespace("a", "uid", 1, ""));
+        objects.delete(&mk_namespace("a", "uid", 3, "").metadata);
+        let answered = objects.apply(mk_namespace("a", "uid", 2, ""));
+        assert_eq!((answered, objects.get("", "a")), ((false, None), None));
+        let (new, _) = objects.apply(mk_namespace("a", "other", 4, ""));
+        assert!(new && objects.get("", "a").is_some());
+    }
+
+    #[test]
+    fn an_object_that_was_made_after_a_list_comes_back_with_its_watch() {
+        let mut objects = Objects::new(&[]);
+        objects.apply(mk_namespace("a", "uid", 7, ""));
+        let missing = objects.missing(None, &BTreeSet::new());
+        for meta in &missing {
+            objects.unlist(meta);
+        }
+        let (new, _) = objects.apply(mk_namespace("a", "uid", 7, ""));
+        assert!(new && objects.get("", "a").is_some());
     }
 
     fn mk_namespace(name: &str, uid: &str, version: u64, app: &str) -> Arc<Namespace> {
