@@ -8,7 +8,7 @@ use crate::facts;
 use crate::index::{ImportObjects, NamespaceState};
 use crate::lead::Lead;
 use crate::queue::Outcome;
-use crate::writes::WriteFailed;
+use crate::writes::{WriteFailed, Writer, Written};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ObjectMeta;
@@ -17,6 +17,7 @@ use mcs_core::ids::ServiceKey;
 use mcs_core::names;
 use mcs_core::plan::{Existing, Identity, Kind, Problem, Step, WantedSlice, plan};
 use mcs_core::view::{Applied, Decision};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -162,10 +163,8 @@ async fn execute(
         Step::UpdateImport { base, wanted, full } => {
             let read = found(objects.import.as_ref(), &base)?;
             let wanted = facts::import(key, &wanted);
-            let applied = writer.apply(read, &wanted).await?;
-            if full {
-                writer.replace(&ServiceImport { spec: wanted.spec, ..applied }).await?;
-            }
+            let replacing = ServiceImport { spec: wanted.spec.clone(), ..read.clone() };
+            change(&writer, read, &wanted, full.then_some(replacing)).await?;
         }
         Step::UpdateImportStatus { base, status } => {
             let read = found(objects.import.as_ref(), &base)?;
@@ -174,7 +173,11 @@ async fn execute(
             let wanted =
                 facts::import_status(&status, &facts::conditions(previous), generation, lead.clock.wall());
             let body = serde_json::to_value(&wanted).map_err(WriteFailed::encode)?;
-            let applied = writer.apply_status(read, body).await?;
+            let mut applied = writer.apply_status(read, body).await?;
+            let clusters = applied.status.as_ref().map(|status| status.clusters.as_slice());
+            if clusters.unwrap_or_default().iter().any(|entry| !wanted.clusters.contains(entry)) {
+                applied = writer.replace_status_field(&applied, "clusters", json!(wanted.clusters)).await?;
+            }
             if status.slices_present {
                 let kept = applied.status.is_some_and(|status| status.endpoint_slice_objects.is_some());
                 lead.server.slices_present.store(kept, Ordering::Relaxed);
@@ -186,10 +189,8 @@ async fn execute(
         Step::UpdateService { base, wanted, full } => {
             let read = found(objects.service.as_ref(), &base)?;
             let wanted = facts::service(key, &wanted);
-            let applied = writer.apply(read, &wanted).await?;
-            if full {
-                writer.replace(&facts::without_strays(applied, &wanted)).await?;
-            }
+            let replacing = full.then(|| facts::without_strays(read.clone(), &wanted));
+            change(&writer, read, &wanted, replacing).await?;
         }
         Step::DeleteService(base) => writer.delete(found(objects.service.as_ref(), &base)?).await?,
         Step::CreateSlice(wanted) => {
@@ -214,6 +215,22 @@ async fn execute(
         Step::Report(_) => {}
     }
     Ok(())
+}
+
+/// Applies `wanted` to the object that was read, after replacing it with `replacing` where an apply cannot reach all.
+/// The other way round the API server would refuse an apply that its merge with foreign fields makes invalid, such as
+/// two ports of one name.
+async fn change<K: Written>(
+    writer: &Writer,
+    read: &K,
+    wanted: &K,
+    replacing: Option<K>,
+) -> Result<(), WriteFailed> {
+    let applied = match replacing {
+        Some(replacing) => writer.apply(&writer.replace(&replacing).await?, wanted).await,
+        None => writer.apply(read, wanted).await,
+    };
+    applied.map(drop)
 }
 
 async fn delete_slice(lead: &Lead, objects: &ImportObjects, base: &Identity) -> Result<(), WriteFailed> {

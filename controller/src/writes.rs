@@ -162,6 +162,24 @@ impl Writer {
         Ok(applied)
     }
 
+    /// Makes one field of the status `value`, without what other managers added to it, which no apply can remove.
+    pub(crate) async fn replace_status_field<K: Written>(
+        &self,
+        base: &K,
+        field: &str,
+        value: Value,
+    ) -> Result<K, WriteFailed> {
+        let replace = json!([{ "op": "replace", "path": format!("/status/{field}"), "value": value }]);
+        let patch = Patch::Json::<()>(json_patch(base.meta(), replace)?);
+        let manager = FIELD_MANAGER_STATUS.to_owned();
+        let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
+        let api = self.api::<K>(base.meta());
+        let patched = api.patch_status(name(base.meta()), &params, &patch);
+        let patched = self.fenced::<K, _>("patch-status", patched).await?;
+        self.index.apply(patched.clone());
+        Ok(patched)
+    }
+
     /// Changes an object that was read by a JSON patch that tests its resource version.
     pub(crate) async fn patch<K: Written>(&self, base: &K, operations: Value) -> Result<K, WriteFailed> {
         let patch = Patch::Json::<()>(json_patch(base.meta(), operations)?);
