@@ -47,7 +47,7 @@ pub async fn run(once: bool, shutdown: &Watch) -> Result<()> {
     let shown = tokio::select! {
         () = shutdown.draining() => interrupted(&screen),
         shown = Box::pin(show(&mut screen, &mut scene)) => {
-            shown.inspect_err(|error| failed(&screen, error, Some(&scene)))
+            shown.inspect_err(|error| failed(&screen, error, Some(&mut scene)))
         }
     };
     if shown.is_ok() && !once {
@@ -56,8 +56,10 @@ pub async fn run(once: bool, shutdown: &Watch) -> Result<()> {
         screen.text("")?;
     }
     screen.progress("ending everything")?;
-    let ended = scene.end().await.inspect_err(|error| failed(&screen, error, None));
-    shown.and(ended)?;
+    let ended = scene.end().await;
+    // What does not end after a failure is killed, and not what the failure is about.
+    shown?;
+    ended.inspect_err(|error| failed(&screen, error, None))?;
     screen.progress("ended")?;
     Ok(())
 }
@@ -67,15 +69,19 @@ fn interrupted(screen: &Screen) -> Result<()> {
     anyhow::bail!("interrupted before everything was seen")
 }
 
-fn failed(screen: &Screen, error: &anyhow::Error, scene: Option<&Scene>) {
+fn failed(screen: &Screen, error: &anyhow::Error, scene: Option<&mut Scene>) {
+    let mut text = format!("FAILED: {error:#}");
+    if let Some(scene) = scene {
+        if let Err(ended) = scene.check() {
+            text += &format!("\n{ended:#}\n");
+        }
+        text += &match scene.keep_logs() {
+            Ok(folder) => format!("\nThe logs of all programs are in {}", folder.display()),
+            Err(error) => format!("\nThe logs are lost: {error:#}"),
+        };
+    }
     // Nobody is left to be told when standard output is closed.
-    let _ = screen.progress(format!("FAILED: {error:#}"));
-    let kept = scene.map(Scene::keep_logs);
-    let _ = match kept {
-        Some(Ok(folder)) => screen.text(format!("The logs of all programs are in {}", folder.display())),
-        Some(Err(error)) => screen.text(format!("The logs are lost: {error:#}")),
-        None => Ok(()),
-    };
+    let _ = screen.progress(text);
 }
 
 async fn show(screen: &mut Screen, scene: &mut Scene) -> Result<()> {

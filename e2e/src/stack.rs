@@ -4,7 +4,7 @@
 //! Tests that share clusters keep apart by clusterset, Lease and namespace: each has a [`Stack`] of its own whose
 //! controllers watch only the test's namespace.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::ExitStatus, time::Duration};
 
 use anyhow::{Context, Result};
 use http_body_util::{BodyExt, Empty};
@@ -159,6 +159,15 @@ impl Stack {
         Ok(())
     }
 
+    /// Fails when a program of the stack has ended by itself, with the end of its log.
+    ///
+    /// # Errors
+    /// One has ended.
+    pub fn check(&mut self) -> Result<()> {
+        let controllers = self.controllers.values_mut().map(|controller| &mut controller.program);
+        controllers.chain(&mut self.running).try_for_each(Program::check)
+    }
+
     /// Starts the registry, at the same addresses as before.
     ///
     /// # Errors
@@ -187,6 +196,15 @@ impl Stack {
     pub async fn end_registry(&mut self, signal: Signal) -> Result<()> {
         let running = self.running.take().context("the registry does not run")?;
         running.end(signal).await.map(drop)
+    }
+
+    /// Waits for the end of a registry that was signalled.
+    ///
+    /// # Errors
+    /// It does not run, or does not end.
+    pub async fn registry_ended(&mut self) -> Result<ExitStatus> {
+        let mut running = self.running.take().context("the registry does not run")?;
+        running.ended().await
     }
 
     /// The running registry's process.
@@ -281,10 +299,10 @@ impl Stack {
     ///
     /// # Errors
     /// There is none of that name, or it does not end.
-    pub async fn end_controller(&mut self, replica: &str, signal: Signal) -> Result<()> {
+    pub async fn end_controller(&mut self, replica: &str, signal: Signal) -> Result<ExitStatus> {
         let controller =
             self.controllers.remove(replica).with_context(|| format!("no controller {replica}"))?;
-        controller.program.end(signal).await.map(drop)
+        controller.program.end(signal).await
     }
 
     /// What the registry's REST port answers below `/v1/clustersets/{clusterset}/`.

@@ -127,6 +127,12 @@ impl Scene {
         Ok(())
     }
 
+    /// Fails when one of our programs has ended by itself, with the end of its log.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.discovery.program.check()?;
+        self.stack.check()
+    }
+
     /// Copies the logs of everything to where they outlive the demo.
     pub(crate) fn keep_logs(&self) -> Result<PathBuf> {
         let kept = workspace_root().join("target/demo-logs");
