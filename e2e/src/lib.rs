@@ -5,7 +5,7 @@
 //! [`node`] plays its scheduler and kubelets, [`apply`] brings YAML into it. For tests: [`shared`] has one
 //! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
 //! for what they create, [`wait`] the only way to wait. Above them: [`programs`] runs our programs as users do,
-//! [`stack`] a registry with a controller in each cluster.
+//! [`stack`] a registry with a controller in each cluster, [`peer`] a member that has no cluster at all.
 //! On top: [`demo`], and [`bench`], which measures with [`crossing`].
 //!
 //! Guarantees: no process outlives the one that started it, however that ended; clusters never share ports or
@@ -23,6 +23,7 @@ mod directory;
 pub mod namespace;
 pub mod node;
 pub mod objects;
+pub mod peer;
 pub mod ports;
 mod process;
 pub mod programs;

@@ -1,4 +1,8 @@
 //! Tests that need real API servers. They share one pair of clusters, see `mcs_e2e::shared`.
 
 mod controlplane;
+mod lifecycle;
+mod merge;
+mod names;
 mod path;
+mod support;
