@@ -186,6 +186,10 @@ impl View {
         });
         let none_older = header.participants.iter().all(|participant| {
             let cluster = &participant.cluster;
+            // Of a cluster that is gone nothing is held, and a newer definition may never come.
+            if self.standing(cluster) == Standing::Gone {
+                return true;
+            }
             let section = self.clusters.get(cluster).and_then(|known| known.told_in(self.watch.snapshot));
             let merged = service.sources.get(cluster).and_then(|known| known.merged.as_ref());
             match merged.filter(|(of, _)| of.as_ref() == section.map(|section| &section.uid)) {

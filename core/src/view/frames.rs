@@ -69,9 +69,14 @@ impl View {
         }
         if !self.watch.long_complete && over(self.watch.complete_since) {
             self.watch.long_complete = true;
-            let left_over = self.services.iter().filter(|(_, service)| service.header.is_none());
-            self.dirty.extend(left_over.map(|(key, _)| key.clone()));
+            self.decide_left_over();
         }
+    }
+
+    /// Imports that no merge tells of wait until no cluster is hidden from this view.
+    fn decide_left_over(&mut self) {
+        let left_over = self.services.iter().filter(|(_, service)| service.header.is_none());
+        self.dirty.extend(left_over.map(|(key, _)| key.clone()));
     }
 
     /// When [`View::handle_timeout`] is due.
@@ -193,6 +198,9 @@ impl View {
         }
         let index = if before == self.standing_of(cluster) { &self.doubtful } else { &self.by_cluster };
         self.dirty.extend(index.get(cluster).into_iter().flatten().cloned());
+        if self.watch.long_complete && before != self.standing_of(cluster) {
+            self.decide_left_over();
+        }
         if *cluster == self.own && before != self.standing_of(cluster) {
             // Nothing goes while the own cluster is not listed, and own slices carry its region and UID.
             self.dirty.extend(self.services.keys().chain(self.own_exports.keys()).cloned());
@@ -253,12 +261,15 @@ impl View {
             let cluster = &participant.cluster;
             let section = self.clusters.get(cluster).and_then(|known| known.told_in(self.watch.snapshot));
             let uid = section.map(|section| section.uid.clone());
-            // An older definition counted as its section's proof says it is still the newest.
-            let proven =
+            // An older definition than before counts where the section proves that it is still the newest, or while
+            // the cluster is gone.
+            let floor =
                 before.remove(cluster).filter(|(of, version)| *of == uid && *version > participant.version);
-            let proven = proven.and(section).map(|section| section.version);
+            let version = floor.map_or(participant.version, |(_, floor)| {
+                section.map_or(floor, |section| section.version.max(floor))
+            });
             let known = service.sources.entry(cluster.clone()).or_default();
-            known.merged = Some((uid, participant.version.max(proven.unwrap_or_default())));
+            known.merged = Some((uid, version));
             self.by_cluster.entry(cluster.clone()).or_default().insert(key.clone());
         }
         service.settled = Some(header);

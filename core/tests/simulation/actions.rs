@@ -10,7 +10,7 @@ use rand::seq::IndexedRandom;
 use std::time::Duration;
 
 /// How many actions a history has.
-pub(crate) const ACTIONS: usize = 50;
+pub(crate) const ACTIONS: usize = 30;
 
 impl World {
     /// Does one action at random. One that makes no sense now is skipped, and counted.

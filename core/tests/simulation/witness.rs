@@ -169,7 +169,10 @@ impl Witness {
                 self.hold_since = Some(self.judged);
                 self.calm = false;
             }
-            (Some(_), false) => self.hold_since = None,
+            (Some(_), false) => {
+                self.hold_since = None;
+                self.calm = !self.is_mass(after);
+            }
             (Some(since), true) => invariants::invariant_11_a_hold_ends_by_its_bound(self, since),
             (None, false) => self.calm |= !self.is_mass(after),
         }
