@@ -24,7 +24,8 @@ pub(crate) async fn run(lead: &Lead) {
         lead.view().disconnected();
         if let Some(failed) = ended {
             failures += 1;
-            let wait = wait(failures, rand::random());
+            let timing = lead.outbox().timing();
+            let wait = wait(timing, failures, rand::random());
             warn!(error = %failed, retry_in = ?wait, "the watch of the registry ended, imports stay as they are");
             wait_while_deciding(lead, &mut url, wait).await;
         }
@@ -48,6 +49,9 @@ async fn follow(lead: &Lead, failures: &mut u32) -> CallFailed {
                 Ok(frame) => {
                     if let Frame::End { revision, complete } = &frame {
                         info!(registry = %registry.url(), revision, complete, "snapshot of the clusterset received");
+                    }
+                    // A watch that goes on where it stood has no snapshot, so any word of progress counts.
+                    if matches!(&frame, Frame::End { .. } | Frame::Progress { .. }) {
                         *failures = 0;
                     }
                     lead.view().handle_frame(frame, lead.clock.elapsed());
@@ -89,8 +93,7 @@ async fn wait_while_deciding(lead: &Lead, url: &mut watch::Receiver<usize>, wait
 }
 
 /// Full jitter over a bound that doubles, so that the watchers of a restarted registry do not come back as one.
-fn wait(failures: u32, jitter: f64) -> std::time::Duration {
-    let timing = Timing::default();
+fn wait(timing: Timing, failures: u32, jitter: f64) -> std::time::Duration {
     (timing.first_backoff() * 2_u32.saturating_pow(failures.min(16)))
         .min(timing.max_backoff())
         .mul_f64(jitter)

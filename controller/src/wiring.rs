@@ -141,6 +141,9 @@ async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, shutdo
             changed = claims.changed() => if changed.is_err() { return shutdown.draining().await },
             () = shutdown.draining() => return,
         }
+        for registry in shared.registries.iter() {
+            shared.metrics.connected(&registry.url().to_string(), false);
+        }
     }
 }
 
