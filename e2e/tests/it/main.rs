@@ -1,8 +1,12 @@
 //! Tests that need real API servers. They share one pair of clusters, see `mcs_e2e::shared`.
 
 mod controlplane;
+mod discovery;
+mod faults;
 mod lifecycle;
 mod merge;
 mod names;
 mod path;
+mod programs;
 mod support;
+mod witness;
