@@ -2,6 +2,7 @@
 
 mod controlplane;
 mod discovery;
+mod exports;
 mod faults;
 mod lifecycle;
 mod merge;
