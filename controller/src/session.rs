@@ -13,30 +13,38 @@ use mcs_runtime::clock::sleep_until;
 use std::collections::BTreeSet;
 use tracing::{debug, info, warn};
 
+/// How this cluster stands with its registries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Standing {
+    /// The registry that has accepted this leader, by its place in the order.
+    registered: Option<usize>,
+    lease_ended: bool,
+}
+
 /// Keeps the registry told, until dropped.
 pub(crate) async fn run(lead: &Lead) {
     let mut calls = FuturesUnordered::new();
-    let mut registered = false;
-    let mut lease_ended = false;
+    let mut standing = Standing::default();
     let mut failing = None;
     loop {
         while let Some((call, registry)) = next_call(lead) {
             calls.push(carry_out(lead, call, registry));
         }
         let now = lead.clock.elapsed();
-        let (deadline, standing) = {
+        let (deadline, current) = {
             let outbox = lead.outbox();
             let lease_end = outbox.lease_until().filter(|end| !end.has_passed(now));
             let deadline = outbox.poll_timeout().into_iter().chain(lease_end).min();
-            (deadline, (outbox.is_registered(), outbox.lease_has_ended(now)))
+            let registered = outbox.is_registered().then(|| outbox.url());
+            (deadline, Standing { registered, lease_ended: outbox.lease_has_ended(now) })
         };
-        if standing != (registered, lease_ended) {
-            note_standing(lead, (registered, lease_ended), standing);
-            (registered, lease_ended) = standing;
+        if standing != current {
+            note_standing(lead, standing, current);
+            standing = current;
         }
         tokio::select! {
             Some(answer) = calls.next(), if !calls.is_empty() => {
-                log_failure(&answer, &mut failing);
+                log_failure(lead, &answer, &mut failing);
                 handle(lead, answer);
             }
             () = lead.outbox_changed.notified() => {}
@@ -72,15 +80,19 @@ fn handle(lead: &Lead, answer: Answer) {
 
 /// All exports are looked at when the registry is gained or lost, or the lease ends: their conditions say so, and
 /// finalizers wait for it.
-fn note_standing(lead: &Lead, (registered, lease_ended): (bool, bool), now: (bool, bool)) {
-    let registry = lead.registries[*lead.url.borrow()].url().to_string();
-    lead.metrics.connected(&registry, now.0);
-    match (registered, now.0) {
-        (false, true) => info!(%registry, "registered"),
-        (true, false) => warn!(%registry, "registry lost, the cluster goes on with what it has"),
-        _ => {}
+fn note_standing(lead: &Lead, before: Standing, now: Standing) {
+    let url = |place: usize| lead.registries[place].url().to_string();
+    if before.registered != now.registered {
+        if let Some(registry) = before.registered.map(url) {
+            lead.metrics.connected(&registry, false);
+            warn!(%registry, "registry lost, the cluster goes on with what it has");
+        }
+        if let Some(registry) = now.registered.map(url) {
+            lead.metrics.connected(&registry, true);
+            info!(%registry, "registered");
+        }
     }
-    if !lease_ended && now.1 {
+    if !before.lease_ended && now.lease_ended {
         warn!("the lease has ended without a renewal: other clusters drop this cluster's endpoints");
     }
     for key in lead.index.all_exports() {
@@ -143,16 +155,15 @@ fn results(written: Written) -> Vec<mcs_core::outbox::OpAnswer> {
 }
 
 /// Says why calls fail, once for each reason: a registry that is away for hours must not fill the log.
-fn log_failure(answer: &Answer, failing: &mut Option<String>) {
+fn log_failure(lead: &Lead, answer: &Answer, failing: &mut Option<String>) {
     match answer {
         Answer::ActFailed(failure) | Answer::RenewFailed(failure) => {
             let reason = failure.to_string();
             if failing.as_ref() == Some(&reason) {
-                debug!(error = reason, "call to the registry failed again");
-            } else {
-                warn!(error = reason, "call to the registry failed, it is tried again");
-                *failing = Some(reason);
+                return;
             }
+            warn!(registry = %lead.registries[*lead.url.borrow()].url(), error = reason, "the registry cannot be used, it is tried again");
+            *failing = Some(reason);
         }
         Answer::Registered { .. } | Answer::Renewed { .. } | Answer::Written(_) | Answer::Synced(_) => {
             *failing = None
@@ -162,17 +173,6 @@ fn log_failure(answer: &Answer, failing: &mut Option<String>) {
 
 /// What a failed call means for what to do next.
 fn failure(registry: &RegistryClient, call: &'static str, failed: CallFailed) -> Failure {
-    let reason = format!("{call} at {}: {failed}", registry.url());
-    match failed {
-        CallFailed::UnknownCluster => Failure::UnknownMember,
-        CallFailed::OldTerm { floor } => Failure::OldTerm { floor },
-        CallFailed::Invalid { .. } | CallFailed::Claimed { .. } | CallFailed::Limit { .. } => {
-            Failure::Refused { reason }
-        }
-        CallFailed::LeaseActive { .. }
-        | CallFailed::Denied { .. }
-        | CallFailed::Unavailable { .. }
-        | CallFailed::TimedOut { .. }
-        | CallFailed::Unreadable(_) => Failure::Unavailable { reason },
-    }
+    debug!(registry = %registry.url(), call, error = %failed, "call to the registry failed");
+    failed.into()
 }

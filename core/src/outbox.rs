@@ -369,6 +369,10 @@ impl Outbox {
         self.link = match failure {
             Failure::UnknownMember => Link::Down { retry_at: now },
             Failure::OldTerm { floor } => Link::Deposed { floor },
+            // A member keeps its lease by registering again soon; a cluster that is turned away has none to lose.
+            Failure::Refused { .. } if self.is_registered() => {
+                Link::Down { retry_at: now + self.timing.max_backoff() }
+            }
             Failure::Refused { reason } => {
                 self.turn_away(Some(reason));
                 Link::Down { retry_at: now + self.timing.lease() }

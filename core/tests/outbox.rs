@@ -228,6 +228,17 @@ fn every_export_of_a_cluster_that_is_refused_is_told_so_until_it_is_taken() {
 }
 
 #[test]
+fn a_member_whose_call_is_refused_registers_again_within_its_lease() {
+    let mut test = TestOutbox::steady();
+    test.set("cart", 1);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::ActFailed(Failure::Refused { reason: "too many names".to_owned() }));
+
+    assert_eq!(test.outbox.poll_timeout(), Some(test.now + LEASE / 6));
+    assert_eq!(test.outbox.turned_away(), None);
+}
+
+#[test]
 fn the_lease_ends_one_lease_after_the_last_accepted_renewal_was_sent() {
     let mut test = TestOutbox::steady();
     let registered_at = test.now;
