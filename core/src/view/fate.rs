@@ -247,8 +247,8 @@ impl View {
         let ended = self.watch.ended;
         let Some(section) = cluster.told_in(self.watch.snapshot) else {
             return match &cluster.left {
+                _ if cluster.grace_is_over => Standing::Gone,
                 Some(section) => Standing::Left(section),
-                None if cluster.grace_is_over => Standing::Gone,
                 None => Standing::Unknown,
             };
         };
