@@ -127,3 +127,30 @@ fn an_import_that_names_no_cluster_goes_only_when_no_cluster_can_be_hidden() {
     assert_eq!(feed.drain(), BTreeSet::from([key()]));
     assert_eq!(feed.decide(), Decision::Remove);
 }
+
+#[test]
+fn an_import_that_names_no_cluster_is_decided_again_when_the_last_cluster_is_known() {
+    let mut feed = Feed::new();
+    feed.seed(&[]);
+    feed.begin(1);
+    feed.section("gamma", active(1));
+    feed.section("alpha", syncing());
+    feed.end(true);
+    feed.wait(GRACE * 2);
+    assert_eq!((feed.drain(), feed.decide()), (BTreeSet::from([key()]), Decision::Keep));
+    feed.section("alpha", active(1));
+    assert_eq!((feed.drain(), feed.decide()), (BTreeSet::from([key()]), Decision::Remove));
+}
+
+#[test]
+fn a_cluster_that_is_removed_while_its_section_is_behind_goes_after_the_grace() {
+    let mut feed = Feed::with_alpha();
+    feed.part("alpha", 8, &[1]);
+    feed.apply();
+    feed.part_gone("alpha");
+    feed.header_gone();
+    feed.section_gone("alpha");
+    assert_eq!(feed.sources(), show([("alpha", None)]));
+    feed.wait(GRACE);
+    assert_eq!(feed.decide(), Decision::Remove);
+}

@@ -117,3 +117,19 @@ fn a_merge_that_names_ports_otherwise_waits_but_endpoints_of_the_old_names_flow(
     };
     assert_eq!(shown.good_ports[0].import_name, "http", "as in the definition that stays");
 }
+
+#[test]
+fn the_old_definition_of_a_cluster_that_is_gone_holds_up_no_merge() {
+    let mut feed = Feed::new();
+    feed.seed(&[("alpha", 8), ("beta", 3)]);
+    feed.begin(1);
+    feed.section("gamma", active(1));
+    feed.section("alpha", expired(5));
+    feed.section("beta", active(3));
+    feed.header_of(&port_of("web"), &[("alpha", 5), ("beta", 3)]);
+    feed.part("beta", 3, &[1]);
+    feed.end(true);
+    assert_eq!(feed.definition(), None);
+    feed.wait(GRACE);
+    assert_eq!(feed.definition().as_deref(), Some("web"));
+}
