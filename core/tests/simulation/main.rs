@@ -22,6 +22,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use world::Counts;
 
 /// How many histories are tried when nothing else is said.
@@ -55,10 +56,11 @@ fn a_seed_is_a_history() {
 /// Runs all `seeds`, and adds up what happened; gives a seed that failed, if one did.
 fn try_all(seeds: Range<u64>) -> Result<Counts, u64> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let failed = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let share = |first| seeds.clone().skip(first).step_by(workers);
         let running: Vec<_> =
-            (0..workers).map(share).map(|seeds| scope.spawn(move || try_some(seeds))).collect();
+            (0..workers).map(share).map(|seeds| scope.spawn(move || try_some(seeds, failed))).collect();
         let mut total = Counts::new();
         for worker in running {
             add(&mut total, worker.join().expect("panics are caught")?);
@@ -67,10 +69,14 @@ fn try_all(seeds: Range<u64>) -> Result<Counts, u64> {
     })
 }
 
-fn try_some(seeds: impl Iterator<Item = u64>) -> Result<Counts, u64> {
+fn try_some(seeds: impl Iterator<Item = u64>, failed: &AtomicBool) -> Result<Counts, u64> {
     let mut total = Counts::new();
-    for seed in seeds {
-        add(&mut total, catch_unwind(|| history::run(seed, None)).map_err(|_| seed)?);
+    for seed in seeds.take_while(|_| !failed.load(Ordering::Relaxed)) {
+        let counts = catch_unwind(|| history::run(seed, None)).map_err(|_| {
+            failed.store(true, Ordering::Relaxed);
+            seed
+        })?;
+        add(&mut total, counts);
     }
     Ok(total)
 }
