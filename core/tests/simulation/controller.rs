@@ -1,7 +1,7 @@
 //! A controller process: an outbox and a view, and the driver that carries out what they decide.
 
 use crate::facts::{TIMING, cluster_uid, keys, region};
-use crate::invariants;
+use crate::invariants::{self, Truth};
 use crate::mirror::Mirror;
 use crate::network::{Body, Reply, Request};
 use crate::world::{Event, World};
@@ -323,15 +323,13 @@ impl World {
             let steps = plan(key, &decision, &home.existing(key), &home.config);
             if !steps.iter().any(Step::is_write) {
                 let after = home.existing(key);
-                invariants::invariant_02_each_delete_has_its_cause(
-                    controller,
-                    home,
-                    key,
-                    &before,
-                    &self.book,
-                    &self.removed,
-                    self.now,
-                );
+                let truth = Truth {
+                    book: &self.book,
+                    removed: &self.removed,
+                    witness: self.server.as_ref().map(|server| &server.witness),
+                    now: self.now,
+                };
+                invariants::invariant_02_each_delete_has_its_cause(controller, home, key, &before, &truth);
                 invariants::invariant_01_slices_never_go_back(&before, &after);
                 return true;
             }

@@ -3,7 +3,7 @@
 use crate::book::Book;
 use crate::cluster::Cluster;
 use crate::controller::Controller;
-use crate::facts::{CLUSTERS, LEASE, POLICY, cluster_id};
+use crate::facts::{CLUSTERS, LEASE, POLICY, TIMING, cluster_id};
 use crate::mirror::Mirror;
 use crate::witness::{Act, Before, Facts, Kind, Witness};
 use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
@@ -18,6 +18,16 @@ use mcs_core::timing::MAX_TICK;
 use mcs_core::version::{Sum, Version};
 use mcs_core::view::{Applied, Shown};
 use std::collections::BTreeMap;
+
+/// What a controller cannot know for certain.
+pub(crate) struct Truth<'a> {
+    pub(crate) book: &'a Book,
+    /// When an administrator removed each cluster last.
+    pub(crate) removed: &'a [Option<Timestamp>; CLUSTERS],
+    /// Of the registry that runs.
+    pub(crate) witness: Option<&'a Witness>,
+    pub(crate) now: Timestamp,
+}
 
 /// 1. Of one source and import, a controller never shows a version below one that it has shown.
 pub(crate) fn invariant_01_versions_shown_never_fall(
@@ -55,10 +65,9 @@ pub(crate) fn invariant_02_each_delete_has_its_cause(
     home: &Cluster,
     key: &ServiceKey,
     before: &Existing,
-    book: &Book,
-    removed: &[Option<Timestamp>; CLUSTERS],
-    now: Timestamp,
+    truth: &Truth<'_>,
 ) {
+    let now = truth.now;
     let after = home.applied(key).clusters;
     let mirror = &controller.mirror;
     for (cluster, source) in Applied::of(before).clusters {
@@ -87,11 +96,14 @@ pub(crate) fn invariant_02_each_delete_has_its_cause(
             home.id,
             mirror.section(&cluster),
         );
+        if let (Some(witness), true, false) = (truth.witness, absent, expired || left || unexported) {
+            invariant_03_no_listed_member_is_taken_for_absent(witness, &cluster, now);
+        }
         // Against the truth: what is known to be exported no more was not, at some time since what is applied.
         // The removal of a cluster is told part by part, the section last.
-        let removed = removed[index_of(&cluster)].is_some_and(|at| now.since(at) < 4 * LEASE);
+        let removed = truth.removed[index_of(&cluster)].is_some_and(|at| now.since(at) < 4 * LEASE);
         if let (Some(version), false) = (source.version, expired || left || absent || removed) {
-            let gone = book.gone_since(index_of(&cluster), key, version);
+            let gone = truth.book.gone_since(index_of(&cluster), key, version);
             assert!(gone, "invariant 2: {cluster} left {key}, and exported it all the time since {version}");
         }
     }
@@ -103,6 +115,20 @@ pub(crate) fn invariant_03_no_renewed_member_expires(witness: &Witness, cluster:
     assert!(
         silent.is_some_and(|silent| silent >= LEASE),
         "invariant 3: {cluster} expired, silent for {silent:?}"
+    );
+}
+
+/// 3, at importers: no cluster goes for being absent that its registry has listed for longer than a watch may be silent.
+pub(crate) fn invariant_03_no_listed_member_is_taken_for_absent(
+    witness: &Witness,
+    cluster: &ClusterId,
+    now: Timestamp,
+) {
+    let listed = witness.listed.get(cluster).map(|since| now.since(*since));
+    let stale = TIMING.dead_stream() + 3 * TIMING.call_limit();
+    assert!(
+        listed.is_none_or(|listed| listed < stale),
+        "invariant 3: {cluster} was taken for absent, {listed:?} after it was listed"
     );
 }
 

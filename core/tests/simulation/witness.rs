@@ -60,6 +60,8 @@ pub(crate) struct Witness {
     members: Rc<BTreeMap<ClusterId, Facts>>,
     /// When each member renewed last, on the judging clock and on the world's.
     pub(crate) renewed: BTreeMap<ClusterId, (Timestamp, Timestamp)>,
+    /// Since when each member is listed, on the world's clock.
+    pub(crate) listed: BTreeMap<ClusterId, Timestamp>,
     /// The highest term that registered, and the newest act.
     pub(crate) floors: BTreeMap<ClusterId, u64>,
     pub(crate) marks: BTreeMap<ClusterId, Version>,
@@ -78,6 +80,7 @@ impl Witness {
             seen: now,
             members: Rc::default(),
             renewed: BTreeMap::new(),
+            listed: BTreeMap::new(),
             floors: BTreeMap::new(),
             marks: BTreeMap::new(),
             expired: BTreeMap::new(),
@@ -116,6 +119,10 @@ impl Witness {
             self.members = Rc::new(facts(registry));
         }
         let after = Rc::clone(&self.members);
+        self.listed.retain(|cluster, _| after.get(cluster).is_some_and(|facts| facts.state.is_listed()));
+        for (cluster, _) in after.iter().filter(|(_, facts)| facts.state.is_listed()) {
+            self.listed.entry(cluster.clone()).or_insert(now);
+        }
         if let Some((act, kind)) = call {
             invariants::invariant_09_no_older_term_is_taken(self, act, *kind, refused, before, &after);
             invariants::invariant_15_a_call_changes_one_cluster(act, *kind, before, &after);

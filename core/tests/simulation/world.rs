@@ -108,14 +108,14 @@ impl World {
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0.has_passed(end)) {
-            let ((at, _), event) = entry.remove_entry();
+            let ((at, id), event) = entry.remove_entry();
             self.now = self.now.max(at);
-            self.happen(event);
+            self.happen(id, event);
         }
         self.now = end;
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, id: u64, event: Event) {
         let paused_until = match &event {
             Event::Request(_) | Event::ServerTick(_) => Self::resumes(self.server_paused, self.now),
             Event::Answer { pid, .. }
@@ -132,8 +132,10 @@ impl World {
         };
         if let Some(until) = paused_until {
             // What waits for a process comes before its own deadlines, as a driver does it that handles messages first.
-            let waits = matches!(event, Event::ServerTick(_));
-            return self.at(until + Duration::from_nanos(u64::from(waits)), event);
+            let waits = Duration::from_nanos(u64::from(matches!(event, Event::ServerTick(_))));
+            // Under its old number, so that nothing overtakes it.
+            self.queue.insert((until + waits, id), event);
+            return;
         }
         match event {
             Event::Request(request) => self.arrive(request),
