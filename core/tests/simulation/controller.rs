@@ -1,25 +1,21 @@
 //! A controller process: an outbox and a view, and the driver that carries out what they decide.
 
 use crate::facts::{TIMING, cluster_uid, keys, region};
-use crate::invariants::{self, Truth};
+use crate::invariants;
 use crate::mirror::Mirror;
 use crate::network::{Body, Reply, Request};
 use crate::world::{Event, World};
 use mcs_core::ids::{ClusterUid, ServiceKey};
 use mcs_core::model::{EndpointSet, Frame};
 use mcs_core::outbox::{Answer, Call, Outbox};
-use mcs_core::plan::{Step, plan};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::time::Timestamp;
 use mcs_core::version::{Leaf, Version};
-use mcs_core::view::{Decision, Source, View};
+use mcs_core::view::View;
 use rand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A plan that is not done after so many rounds does not end.
-const MANY_ROUNDS: usize = 8;
 
 pub(crate) struct Controller {
     pub(crate) pid: u64,
@@ -40,7 +36,7 @@ pub(crate) struct Controller {
     watch_at: Timestamp,
     wakes_at: Timestamp,
     /// Imports of which somebody changed an object.
-    touched: BTreeSet<ServiceKey>,
+    pub(crate) touched: BTreeSet<ServiceKey>,
     /// The versions shown so far.
     pub(crate) shown: BTreeMap<(ServiceKey, ClusterUid), Version>,
 }
@@ -304,90 +300,6 @@ impl World {
             self.book.say(cluster, op.key(), version, said);
         }
     }
-
-    /// Decides about one import and carries the plan out. Says whether the process still lives.
-    fn reconcile(&mut self, controller: &mut Controller, key: &ServiceKey) -> bool {
-        let index = controller.cluster;
-        let before = self.clusters[index].existing(key);
-        for _ in 0..MANY_ROUNDS {
-            let home = &mut self.clusters[index];
-            controller.tell_applied(key, home);
-            let decision = controller.view.decide(key);
-            if let Decision::Apply(wanted) = &decision {
-                for (cluster, source) in &wanted.sources {
-                    let Source::Show(shown) = source else { continue };
-                    invariants::invariant_01_versions_shown_never_fall(&mut controller.shown, key, shown);
-                    invariants::invariant_05_a_shown_part_is_whole(&self.book, key, cluster, shown);
-                }
-            }
-            let steps = plan(key, &decision, &home.existing(key), &home.config);
-            if !steps.iter().any(Step::is_write) {
-                let after = home.existing(key);
-                let truth = Truth {
-                    book: &self.book,
-                    removed: &self.removed,
-                    witness: self.server.as_ref().map(|server| &server.witness),
-                    now: self.now,
-                };
-                invariants::invariant_02_each_delete_has_its_cause(controller, home, key, &before, &truth);
-                invariants::invariant_01_slices_never_go_back(&before, &after);
-                return true;
-            }
-            for (at, step) in steps.iter().enumerate() {
-                self.log(|| {
-                    format!("controller {} of cluster {index} writes {key}: {step:?}", controller.pid)
-                });
-                let home = &mut self.clusters[index];
-                assert_eq!(home.run(key, step), Ok(()), "a leader's step fits what it has just read");
-                if let Some(left) = &mut controller.dies_after {
-                    *left = left.saturating_sub(1);
-                    if *left == 0 {
-                        controller.dies_after = None;
-                        self.count("deaths within a plan");
-                        // The rest of the plan may be under way.
-                        for step in &steps[at + 1..] {
-                            let at = self.now + self.rng.random_range(Duration::ZERO..TIMING.lease());
-                            self.at(
-                                at,
-                                Event::LateStep { cluster: index, key: key.clone(), step: step.clone() },
-                            );
-                        }
-                        return false;
-                    }
-                }
-            }
-        }
-        panic!("invariant 14: the plan for {key} does not end");
-    }
-
-    fn die(&mut self, controller: Controller) {
-        self.log(|| format!("controller {} dies within a plan", controller.pid));
-        let at = self.now + self.rng.random_range(Duration::ZERO..2 * TIMING.lease());
-        self.at(at, Event::StartController(controller.cluster));
-    }
-
-    /// A write of a leader that is no more. The fence before each write lets no new one begin, so only what is bound to
-    /// what was read may still be under way.
-    pub(crate) fn late_step(&mut self, cluster: usize, key: &ServiceKey, step: &Step) {
-        if matches!(step, Step::CreateImport(_) | Step::CreateService(_) | Step::CreateSlice(_)) {
-            return;
-        }
-        let result = self.clusters[cluster].run(key, step);
-        self.log(|| format!("a late step in cluster {cluster} on {key}: {result:?} {step:?}"));
-        self.count(if result.is_ok() { "late writes taken" } else { "late writes refused" });
-        if result.is_ok() {
-            self.touched(cluster, key);
-        }
-    }
-
-    /// Objects of an import were changed by somebody: its controller sees it.
-    pub(crate) fn touched(&mut self, cluster: usize, key: &ServiceKey) {
-        let Some(pid) = self.leader(cluster) else { return };
-        if let Some(controller) = self.controllers.get_mut(&pid) {
-            controller.touched.insert(key.clone());
-        }
-        self.drive(pid);
-    }
 }
 
 impl Controller {
@@ -406,7 +318,7 @@ impl Controller {
         self.view.set_own(key.clone(), exported.map(|(_, endpoints)| Arc::clone(endpoints)));
     }
 
-    fn tell_applied(&mut self, key: &ServiceKey, home: &crate::cluster::Cluster) {
+    pub(crate) fn tell_applied(&mut self, key: &ServiceKey, home: &crate::cluster::Cluster) {
         if home.imports.contains_key(key) {
             self.view.applied(key.clone(), home.applied(key));
         } else {

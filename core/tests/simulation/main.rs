@@ -1,6 +1,9 @@
 //! Random histories of one registry and three controllers, with the invariants of the protocol checked after every
 //! event (docs/testing.md says which, and what each one catches).
 //!
+//! Cases O37, O39, O40, O49 and O50 are part of it: deletes while a controller or the registry was away, leaders that
+//! write late, registries that know little, holds that end.
+//!
 //! A history is made from a seed: `SEEDS=1000` tries the first thousand, `SEED=17` replays one and shows its events.
 //! The machines are the real ones (`registry`, `log`, `outbox`, `view`, `plan`); the clock, the network, the drivers
 //! and the API servers are models.
@@ -11,6 +14,7 @@ mod cluster;
 mod controller;
 mod facts;
 mod history;
+mod imports;
 mod invariants;
 mod mirror;
 mod network;
