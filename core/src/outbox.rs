@@ -8,13 +8,15 @@
 //! - one act (Register, Write, Sync) is under way at a time, so that versions rise in the order in which a registry
 //!   sees them; renewals go beside them, so that a long sync costs no lease;
 //! - a change is sent at once, further ones of the same export at most every [`COALESCE`](crate::timing::COALESCE), the last state always;
-//! - a refused export is not sent again until it changes, and holds up no other.
+//! - a refused export is not sent again until it changes, and holds up no other. What the registry took of it before
+//!   stands, and its endpoints stay current under the definition that was taken.
 //!
 //! Rejected: a queue of changes (the last state of each export is all that counts, so this holds states and compares);
 //! retrying a failed write as it is (it may have been taken, and may be old by then: registering compares sums, which
 //! tells at the price of one small call).
 
 mod calls;
+mod link;
 mod told;
 
 pub use calls::{Answer, Call, Failure, OpAnswer, Progress};
@@ -28,7 +30,6 @@ use crate::validate::Refusal;
 use crate::version::{Leaf, Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 use told::{estimated_bytes, put};
 
 /// A batch of changes ends before its estimated size exceeds this many bytes, so that it fits one message.
@@ -57,18 +58,36 @@ enum Link {
 #[derive(Clone, Debug)]
 struct Act {
     version: Version,
+    url: usize,
     kind: ActKind,
 }
 
 #[derive(Clone, Debug)]
 enum ActKind {
     Register { claimed: BTreeMap<ServiceKey, State>, sent_at: Timestamp },
-    Write { told: BTreeMap<ServiceKey, Option<State>> },
+    Write { sent: BTreeMap<ServiceKey, Sent> },
     Sync { named: BTreeMap<ServiceKey, State> },
+}
+
+/// One export in a Write.
+#[derive(Clone, Debug)]
+struct Sent {
+    /// Its state; none when it is deleted.
+    state: Option<State>,
+    /// Whether its definition was left out, since the registry was believed to have it.
+    endpoints_only: bool,
+}
+
+/// A definition that the registry does not take.
+#[derive(Clone, Debug)]
+struct RefusedSpec {
+    spec: Arc<ExportSpec>,
+    refusal: Refusal,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
+    url: usize,
     sent_at: Timestamp,
     acts_begun: u64,
 }
@@ -86,7 +105,7 @@ pub struct Outbox {
     exports: BTreeMap<ServiceKey, State>,
     told: BTreeMap<ServiceKey, State>,
     sum: Sum,
-    refused: BTreeMap<ServiceKey, Refusal>,
+    refused: BTreeMap<ServiceKey, RefusedSpec>,
     /// Why the registry will not have this cluster.
     turned_away: Option<String>,
     pending: BTreeSet<ServiceKey>,
@@ -134,15 +153,21 @@ impl Outbox {
         if self.exports.get(&key).is_some_and(|known| known.leaf == leaf) {
             return;
         }
+        if !self.refusal_stands(&key, &spec) {
+            self.refused.remove(&key);
+        }
         self.exports.insert(key.clone(), State { leaf, spec, endpoints });
-        self.refused.remove(&key);
         self.compare(key);
     }
 
     /// The cluster does not export `key`.
     pub fn unset(&mut self, key: &ServiceKey) {
         self.refused.remove(key);
-        if self.exports.remove(key).is_some() || self.told.contains_key(key) {
+        let told = self.told.contains_key(key);
+        if !told {
+            self.sent_at.remove(key);
+        }
+        if self.exports.remove(key).is_some() || told {
             self.compare(key.clone());
         }
     }
@@ -201,7 +226,7 @@ impl Outbox {
     /// The next call to make now. Ask again after every answer and change, and when [`Outbox::poll_timeout`] comes.
     pub fn next_call(&mut self, now: Timestamp) -> Option<Call> {
         if self.is_registered() && self.renewal.is_none() && self.renew_at.has_passed(now) {
-            self.renewal = Some(Renewal { sent_at: now, acts_begun: self.acts_begun });
+            self.renewal = Some(Renewal { url: self.url, sent_at: now, acts_begun: self.acts_begun });
             return Some(Call::Renew { version: self.told_version, sum: self.sum });
         }
         if self.act.is_some() {
@@ -237,8 +262,8 @@ impl Outbox {
     pub fn handle_answer(&mut self, answer: Answer, now: Timestamp, jitter: f64) {
         match answer {
             Answer::RenewFailed(failure) => {
-                self.renewal = None;
-                self.fail(failure, now, jitter);
+                let Some(renewal) = self.renewal.take() else { return };
+                self.fail(failure, renewal.url, now, jitter);
             }
             Answer::Renewed { differs, lease } => {
                 let Some(renewal) = self.renewal.take() else { return };
@@ -253,15 +278,15 @@ impl Outbox {
                 }
             }
             Answer::ActFailed(failure) => {
-                self.act = None;
-                self.fail(failure, now, jitter);
+                let Some(act) = self.act.take() else { return };
+                self.fail(failure, act.url, now, jitter);
             }
             Answer::Registered { .. } | Answer::Written(_) | Answer::Synced(_) => self.act_done(answer, now),
         }
     }
 
     fn act_done(&mut self, answer: Answer, now: Timestamp) {
-        let Some(Act { version, kind }) = self.act.take() else { return };
+        let Some(Act { version, url, kind }) = self.act.take() else { return };
         match (kind, answer) {
             (ActKind::Register { claimed, sent_at }, Answer::Registered { differs, lease }) => {
                 self.failures = 0;
@@ -275,13 +300,17 @@ impl Outbox {
                     self.told_all(claimed);
                 }
             }
-            (ActKind::Write { told }, Answer::Written(results)) => {
+            (ActKind::Write { sent }, Answer::Written(results)) => {
                 self.told_version = version;
-                self.note_refusals(&results, |key| told.get(key).cloned().flatten());
-                for (key, state) in told {
+                let whole = |sent: &Sent| if sent.endpoints_only { None } else { sent.state.clone() };
+                self.note_refusals(&results, |key| whole(sent.get(key)?));
+                for (key, Sent { state, endpoints_only }) in sent {
                     let taken = results.iter().any(|(name, result)| *name == key && result.is_ok());
                     if taken {
                         self.tell(key.clone(), state);
+                    } else if endpoints_only {
+                        // The registry has not what it was believed to have: all of it is told again.
+                        self.tell(key.clone(), None);
                     }
                     self.compare(key);
                 }
@@ -290,11 +319,10 @@ impl Outbox {
                 self.told_version = version;
                 self.note_refusals(&results, |key| named.get(key).cloned());
                 for (key, _) in results.iter().filter(|(_, result)| result.is_err()) {
-                    // What the registry took before stays.
-                    match self.told.get(key) {
-                        Some(before) => named.insert(key.clone(), before.clone()),
-                        None => named.remove(key),
-                    };
+                    // What the registry took before stays, unless it is just this that is refused now.
+                    let refused = named.remove(key).map(|state| state.leaf);
+                    let before = self.told.get(key).filter(|before| Some(before.leaf) != refused);
+                    named.extend(before.map(|before| (key.clone(), before.clone())));
                 }
                 // A renewal may have failed meanwhile: then another registry is to be asked first.
                 if self.link == Link::Doubtful {
@@ -303,7 +331,7 @@ impl Outbox {
                 self.told_all(named);
             }
             // An answer to a call that was given up meanwhile.
-            (kind, _) => self.act = Some(Act { version, kind }),
+            (kind, _) => self.act = Some(Act { version, url, kind }),
         }
     }
 
@@ -323,72 +351,42 @@ impl Outbox {
 
     fn write(&mut self, now: Timestamp) -> Option<Call> {
         let due: Vec<_> = self.pending.iter().filter(|key| self.due(key).has_passed(now)).cloned().collect();
-        let (mut ops, mut told, mut bytes) = (Vec::new(), BTreeMap::new(), 0);
+        let (mut ops, mut sent, mut bytes) = (Vec::new(), BTreeMap::new(), 0);
         for key in due {
-            let state = self.exports.get(&key).cloned();
+            let state = self.wanted(&key);
             bytes += state.as_ref().map_or(0, estimated_bytes);
             if !ops.is_empty() && bytes > BATCH_BYTES {
                 break;
             }
-            ops.push(match (&state, self.told.get(&key)) {
-                (None, _) => Op::Delete { key: key.clone() },
-                (Some(state), Some(told)) if told.spec == state.spec => Op::PutEndpoints {
+            let told = self.told.get(&key);
+            let endpoints_only =
+                state.as_ref().zip(told).is_some_and(|(state, told)| state.spec == told.spec);
+            ops.push(match &state {
+                None => Op::Delete { key: key.clone() },
+                Some(state) if endpoints_only => Op::PutEndpoints {
                     key: key.clone(),
                     leaf: state.leaf,
                     endpoints: Arc::clone(&state.endpoints),
                 },
-                (Some(state), _) => put(&key, state),
+                Some(state) => put(&key, state),
             });
             self.sent_at.insert(key.clone(), now);
-            told.insert(key, state);
+            sent.insert(key, Sent { state, endpoints_only });
         }
         if ops.is_empty() {
             return None;
         }
-        for key in told.keys() {
+        for key in sent.keys() {
             self.pending.remove(key);
         }
-        Some(Call::Write { version: self.begin(ActKind::Write { told }), ops })
+        Some(Call::Write { version: self.begin(ActKind::Write { sent }), ops })
     }
 
     fn begin(&mut self, kind: ActKind) -> Version {
         self.acts_begun += 1;
         self.seq += 1;
         let version = Version::new(self.term, self.seq);
-        self.act = Some(Act { version, kind });
+        self.act = Some(Act { version, url: self.url, kind });
         version
-    }
-
-    fn renewed(&mut self, sent_at: Timestamp, lease: Duration, now: Timestamp) {
-        self.timing = Timing::of_lease(lease);
-        self.lease_until = Some(sent_at + lease);
-        self.renew_at = (sent_at + self.timing.heartbeat()).max(now);
-    }
-
-    fn fail(&mut self, failure: Failure, now: Timestamp, jitter: f64) {
-        self.link = match failure {
-            Failure::UnknownMember => Link::Down { retry_at: now },
-            Failure::OldTerm { floor } => Link::Deposed { floor },
-            // A member keeps its lease by registering again soon; a cluster that is turned away has none to lose.
-            Failure::Refused { .. } if self.is_registered() => {
-                Link::Down { retry_at: now + self.timing.max_backoff() }
-            }
-            Failure::Refused { reason } => {
-                self.turn_away(Some(reason));
-                Link::Down { retry_at: now + self.timing.lease() }
-            }
-            Failure::Unavailable { .. } => {
-                self.url = (self.url + 1) % self.urls;
-                let wait = self.backoff().mul_f64(jitter.clamp(0.0, 1.0));
-                self.failures = self.failures.saturating_add(1);
-                Link::Down { retry_at: now + wait }
-            }
-        };
-    }
-
-    /// The longest wait before the next try: doubles with every round over all URLs.
-    fn backoff(&self) -> Duration {
-        let rounds = self.failures / u32::try_from(self.urls).unwrap_or(u32::MAX);
-        (self.timing.first_backoff() * 2_u32.saturating_pow(rounds.min(16))).min(self.timing.max_backoff())
     }
 }

@@ -1,7 +1,8 @@
 //! Every duration of the protocol between controller and registry, as a fraction of the lease.
 //!
-//! So `--lease-duration=3s` gives the whole system ten times as fast, which is what tests use. The figures in
-//! brackets are for the default lease of 30 s.
+//! So `--lease-duration=3s` gives leases, heartbeats and what follows from them ten times as fast, which is what tests
+//! use; how long a silent connection and a call are waited for has bounds of its own. The figures in brackets are for
+//! the default lease of 30 s.
 
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// The shortest lease that is accepted: below it, scheduling delays of a busy machine look like deaths.
 pub const MIN_LEASE: Duration = Duration::from_secs(1);
+
+/// The longest pause between two messages of a watch.
+pub const MAX_PROGRESS: Duration = Duration::from_secs(10);
 
 /// The shortest time that is given to an answer: below it, a busy machine looks like a dead one.
 pub const MIN_ANSWER: Duration = Duration::from_secs(1);
@@ -42,14 +46,16 @@ impl Timing {
         self.lease / 3
     }
 
-    /// At most this long between two messages of a watch (10 s).
+    /// At most this long between two messages of a watch (10 s), whatever the lease: watchers count on it (registry
+    /// contract: watch imports).
     pub fn progress(self) -> Duration {
-        self.lease / 3
+        (self.lease / 3).min(MAX_PROGRESS)
     }
 
-    /// A watch without a message for this long is given up (15 s).
+    /// A watch without a message for this long is given up (15 s): half as long again as the longest pause between
+    /// two, for a registry of any lease.
     pub fn dead_stream(self) -> Duration {
-        self.lease / 2
+        MAX_PROGRESS * 3 / 2
     }
 
     /// How often a connection is probed (5 s).

@@ -107,7 +107,7 @@ fn the_state_that_was_accepted_before_a_refusal_stays_in_the_sum() {
     let mut test = TestOutbox::steady();
     test.write("cart", 1);
     test.advance(Duration::from_millis(100));
-    test.set("cart", 2);
+    test.set_spec("cart", bad_spec(), 1);
     assert!(test.call().is_some());
     test.answer(Answer::Written(vec![(key("cart"), Err(refusal()))]));
 
@@ -121,6 +121,71 @@ fn the_state_that_was_accepted_before_a_refusal_stays_in_the_sum() {
         test.call(),
         Some(Call::Register { version: Version::new(7, 4), sum: test.sum_of(&[("cart", 1)]) })
     );
+}
+
+#[test]
+fn endpoints_stay_current_under_the_definition_that_was_taken_while_a_later_one_is_refused() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.advance(Duration::from_millis(100));
+    test.set_spec("cart", bad_spec(), 1);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::Written(vec![(key("cart"), Err(refusal()))]));
+    assert_eq!(test.outbox.backlog(), 0);
+
+    test.advance(Duration::from_millis(100));
+    test.set_spec("cart", bad_spec(), 2);
+    assert_eq!(
+        test.call(),
+        Some(Call::Write { version: Version::new(7, 4), ops: vec![put_endpoints("cart", 2)] })
+    );
+    test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
+    assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Refused(refusal())), None));
+}
+
+#[test]
+fn a_sync_that_is_refused_what_another_registry_took_is_not_repeated_for_ever() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::RenewFailed(Failure::UnknownMember));
+    test.register(true);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    test.answer(Answer::Synced(vec![(key("cart"), Err(refusal()))]));
+
+    test.advance(HEARTBEAT);
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum: Sum::EMPTY }));
+    test.answer(Answer::Renewed { differs: false, lease: LEASE });
+    assert_eq!((test.call(), test.progress("cart")), (None, Some(Progress::Refused(refusal()))));
+}
+
+#[test]
+fn endpoints_that_a_registry_has_no_definition_for_are_told_again_with_it() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.advance(Duration::from_millis(100));
+    test.set("cart", 2);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::Written(vec![(key("cart"), Err(refusal()))]));
+
+    test.advance(Duration::from_millis(100));
+    assert_eq!(test.call(), Some(Call::Write { version: Version::new(7, 4), ops: vec![put("cart", 2)] }));
+}
+
+#[test]
+fn two_calls_that_a_dead_registry_fails_turn_to_the_next_one_once() {
+    let mut test = TestOutbox::new(2);
+    test.register(false);
+    test.advance(HEARTBEAT);
+    test.set("cart", 1);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::RenewFailed(unavailable()));
+    test.answer(Answer::ActFailed(unavailable()));
+
+    assert_eq!(test.outbox.url(), 1);
+    assert!(matches!(test.call(), Some(Call::Register { .. })));
 }
 
 #[test]
@@ -176,14 +241,15 @@ fn tries_are_spread_further_apart_with_every_round_and_never_more_than_a_sixth_o
 fn a_renewal_carries_the_sum_of_the_act_that_it_names() {
     let mut test = TestOutbox::steady();
     test.write("cart", 1);
+    test.advance(Duration::from_millis(100));
     test.set("cart", 2);
-    test.call();
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
     test.answer(Answer::ActFailed(unavailable()));
     test.register(true);
     assert!(matches!(test.call(), Some(Call::Sync { .. })));
     test.advance(LEASE / 3);
     let sum = test.sum_of(&[("cart", 2)]);
-    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 3), sum }));
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum }));
 }
 
 #[test]
@@ -352,7 +418,11 @@ impl TestOutbox {
     }
 
     fn set(&mut self, name: &str, content: u8) {
-        self.outbox.set(key(name), Arc::new(ExportSpec::default()), Arc::new(endpoints(content)));
+        self.set_spec(name, ExportSpec::default(), content);
+    }
+
+    fn set_spec(&mut self, name: &str, spec: ExportSpec, content: u8) {
+        self.outbox.set(key(name), Arc::new(spec), Arc::new(endpoints(content)));
     }
 
     fn call(&mut self) -> Option<Call> {
@@ -406,6 +476,10 @@ fn put(name: &str, content: u8) -> Op {
 
 fn put_endpoints(name: &str, content: u8) -> Op {
     Op::PutEndpoints { key: key(name), leaf: leaf(name, content), endpoints: Arc::new(endpoints(content)) }
+}
+
+fn bad_spec() -> ExportSpec {
+    ExportSpec { traffic_distribution: Some("Nonsense".to_owned()), ..ExportSpec::default() }
 }
 
 fn refusal() -> Refusal {

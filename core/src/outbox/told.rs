@@ -1,10 +1,12 @@
 //! What an outbox believes that the registry was told and took.
 
-use super::{Act, ActKind, Link, OpAnswer, Outbox, Progress, State};
+use super::{Act, ActKind, Link, OpAnswer, Outbox, Progress, RefusedSpec, State};
 use crate::ids::ServiceKey;
+use crate::model::ExportSpec;
 use crate::registry::Op;
 use crate::time::Timestamp;
 use crate::timing::COALESCE;
+use crate::version::Leaf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -12,8 +14,8 @@ impl Outbox {
     /// How far an export has come; none when the cluster does not export it.
     pub fn progress(&self, key: &ServiceKey) -> Option<Progress> {
         let state = self.exports.get(key)?;
-        if let Some(refusal) = self.refused.get(key) {
-            return Some(Progress::Refused(refusal.clone()));
+        if let Some(refused) = self.refused.get(key) {
+            return Some(Progress::Refused(refused.refusal.clone()));
         }
         let accepted = self.told.get(key).is_some_and(|told| told.leaf == state.leaf);
         Some(if accepted { Progress::Accepted } else { Progress::Pending })
@@ -22,7 +24,7 @@ impl Outbox {
     /// Whether the registry has confirmed that it does not hold `key`.
     pub fn is_gone(&self, key: &ServiceKey) -> bool {
         let on_its_way = match &self.act {
-            Some(Act { kind: ActKind::Write { told }, .. }) => told.contains_key(key),
+            Some(Act { kind: ActKind::Write { sent }, .. }) => sent.contains_key(key),
             _ => false,
         };
         self.link == Link::Steady
@@ -31,24 +33,30 @@ impl Outbox {
             && !self.told.contains_key(key)
     }
 
-    /// Why the registry that was asked last will not have this cluster as a member; none while it has it, or has not
-    /// said.
-    pub fn turned_away(&self) -> Option<&str> {
-        self.turned_away.as_deref()
-    }
-
-    pub(super) fn turn_away(&mut self, reason: Option<String>) {
-        if self.turned_away != reason {
-            self.turned_away = reason;
-            self.dirty.extend(self.exports.keys().cloned());
-        }
-    }
-
-    /// What the registry should hold: the last state of each export, or where that is refused the one it took before.
+    /// What the registry should hold.
     pub(super) fn acceptable(&self) -> BTreeMap<ServiceKey, State> {
-        let chosen =
-            |(key, state)| if self.refused.contains_key(key) { self.told.get(key) } else { Some(state) };
-        self.exports.iter().filter_map(|entry| Some((entry.0.clone(), chosen(entry)?.clone()))).collect()
+        self.exports.keys().filter_map(|key| Some((key.clone(), self.wanted(key)?))).collect()
+    }
+
+    /// What the registry should hold of one export: its last state. Where its definition is refused, the endpoints
+    /// under the definition that was taken before; where that is the refused one, what was taken.
+    pub(super) fn wanted(&self, key: &ServiceKey) -> Option<State> {
+        let state = self.exports.get(key)?;
+        if !self.refused.contains_key(key) {
+            return Some(state.clone());
+        }
+        let told = self.told.get(key)?;
+        if told.spec == state.spec || told.endpoints == state.endpoints {
+            return Some(told.clone());
+        }
+        let (spec, endpoints) = (Arc::clone(&told.spec), Arc::clone(&state.endpoints));
+        Some(State { leaf: Leaf::of(key, &spec, &endpoints), spec, endpoints })
+    }
+
+    /// Whether the refusal of an export holds for `spec` too, while the registry has it under another definition.
+    pub(super) fn refusal_stands(&self, key: &ServiceKey, spec: &ExportSpec) -> bool {
+        self.refused.get(key).is_some_and(|refused| *refused.spec == *spec)
+            && self.told.get(key).is_some_and(|told| *told.spec != *spec)
     }
 
     pub(super) fn note_refusals(
@@ -60,7 +68,7 @@ impl Outbox {
             self.dirty.insert(key.clone());
             let (Err(refusal), Some(sent)) = (result, sent(key)) else { continue };
             if self.exports.get(key).is_some_and(|state| state.leaf == sent.leaf) {
-                self.refused.insert(key.clone(), refusal.clone());
+                self.refused.insert(key.clone(), RefusedSpec { spec: sent.spec, refusal: refusal.clone() });
             }
         }
     }
@@ -92,9 +100,8 @@ impl Outbox {
     }
 
     pub(super) fn compare(&mut self, key: ServiceKey) {
-        let wanted = self.exports.get(&key).map(|state| state.leaf);
-        let same = wanted == self.told.get(&key).map(|state| state.leaf);
-        if same || self.refused.contains_key(&key) {
+        let wanted = self.wanted(&key).map(|state| state.leaf);
+        if wanted == self.told.get(&key).map(|state| state.leaf) {
             self.pending.remove(&key);
         } else {
             self.pending.insert(key.clone());
