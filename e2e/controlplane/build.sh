@@ -19,18 +19,26 @@ if [[ -x $binary && -f $stamp && $(<"$stamp") == "$wanted" ]]; then
   exit 0
 fi
 if ! command -v go >/dev/null; then
-  echo "building the control planes needs Go: install it from https://go.dev/dl, or let KUBEBUILDER_ASSETS" \
-    "name a folder with etcd, kube-apiserver and kube-controller-manager" >&2
+  problem="there is no \`go\`"
+elif problem=$(cd "$sources" && go list -m 2>&1); then
+  problem=""
+fi
+if [[ -n $problem ]]; then
+  echo "building the control planes needs Go $(awk '$1 == "go" { print $2 }' "$sources/go.mod") or newer: $problem" >&2
+  echo "install it from https://go.dev/dl, or let KUBEBUILDER_ASSETS name a folder with etcd, kube-apiserver and" \
+    "kube-controller-manager" >&2
   exit 1
 fi
 
-# The version is linked in as the releases do it: /version, and what clients decide by it, depends on it.
+# The version is linked in as the releases do it: /version, and what clients decide by it, depends on it. A module
+# names no commit, and a date would make each build another.
 kubernetes=$(cd "$sources" && go list -m -f '{{.Version}}' k8s.io/kubernetes)
 IFS=. read -r major minor _ <<<"${kubernetes#v}"
 ldflags="-s -w"
 for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
   ldflags+=" -X $package.gitVersion=$kubernetes -X $package.gitMajor=$major -X $package.gitMinor=$minor"
-  ldflags+=" -X $package.gitTreeState=clean"
+  ldflags+=" -X $package.gitTreeState=clean -X $package.gitCommit=$kubernetes"
+  ldflags+=" -X $package.buildDate=1970-01-01T00:00:00Z"
 done
 
 echo "building etcd and Kubernetes $kubernetes from source, once, takes 4 to 10 minutes on two cores"
