@@ -31,9 +31,9 @@ impl Act {
 }
 
 impl Registry {
-    /// Takes the operations of one act, each by itself: one outcome an operation. An act that is older than the
-    /// newest one seen is answered as if it had been taken, since what came after it stands. Within a sync, `version`
-    /// is that of the sync.
+    /// Takes the operations of one act, each by itself: one outcome an operation. Deletes are taken first, so that
+    /// what they free counts for the limit of exports. An act that is older than the newest one seen is answered as if
+    /// it had been taken, since what came after it stands. Within a sync, `version` is that of the sync.
     ///
     /// # Errors
     /// The cluster is not registered, the id is another cluster's, or the term is below the highest seen.
@@ -55,18 +55,20 @@ impl Registry {
             return Ok(ops.iter().map(|_| Ok(())).collect());
         }
         let mut act = Act::default();
-        let mut outcomes = Vec::with_capacity(ops.len());
-        for op in ops {
+        let mut outcomes: Vec<OpOutcome> = ops.iter().map(|_| Ok(())).collect();
+        let (deletes, puts): (Vec<_>, Vec<_>) =
+            ops.into_iter().enumerate().partition(|(_, op)| matches!(op, Op::Delete { .. }));
+        for (place, op) in deletes.into_iter().chain(puts) {
             let key = op.key().clone();
             if in_sync && member.has_touched(&key) {
-                outcomes.push(Ok(()));
                 continue;
             }
             let outcome = apply(member, &mut self.services, cluster, version, op, limit, &mut act);
             if let (Ok(()), false, Some(sync)) = (&outcome, in_sync, &mut member.sync) {
+                sync.going.remove(&key);
                 sync.touched.insert(key);
             }
-            outcomes.push(outcome);
+            outcomes[place] = outcome;
         }
         if !in_sync {
             member.mark = version;
@@ -98,26 +100,32 @@ impl Registry {
         }
         member.mark = version;
         member.behind = true;
-        member.sync = Some(OpenSync { version, touched: BTreeSet::new() });
+        let going = member.exports.keys().cloned().collect();
+        member.sync = Some(OpenSync { version, touched: BTreeSet::new(), going });
         Ok(())
     }
 
-    /// Which of the named exports are held with another hash, or not at all. None is wanted of a sync that is not
-    /// open any more.
+    /// Takes names of an open sync, and says which of these exports are held with another hash, or not at all. None is
+    /// wanted of a sync that is not open any more.
     ///
     /// # Errors
     /// The cluster is not registered, or the id is another cluster's.
     pub fn wanted(
-        &self,
+        &mut self,
         cluster: &ClusterId,
         uid: &ClusterUid,
         version: Version,
         names: &[(ServiceKey, Leaf)],
     ) -> Result<Vec<ServiceKey>, Refused> {
         self.check_holder(cluster, uid)?;
-        let Some(member) = self.members.get(cluster).filter(|member| member.is_open(version)) else {
+        let Some(member) = self.members.get_mut(cluster).filter(|member| member.is_open(version)) else {
             return Ok(Vec::new());
         };
+        if let Some(sync) = &mut member.sync {
+            for (key, _) in names {
+                sync.going.remove(key);
+            }
+        }
         let differs =
             |key: &ServiceKey, leaf: Leaf| member.exports.get(key).is_none_or(|held| held.leaf != leaf);
         let wanted = names.iter().filter(|(key, leaf)| differs(key, *leaf) && !member.has_touched(key));
@@ -212,9 +220,10 @@ fn apply(
 ) -> OpOutcome {
     let (key, export) = match op {
         Op::Put { key, leaf, spec, endpoints } => {
-            if !member.exports.contains_key(&key) && member.exports.len() >= limit {
-                let problem = format!("the cluster has {limit} exports, the most that this registry takes");
-                return Err(Refusal::new("exports", problem));
+            if !member.exports.contains_key(&key)
+                && let Some(full) = member.is_full(limit)
+            {
+                return Err(full);
             }
             (key, Export { version, leaf, spec, endpoints })
         }

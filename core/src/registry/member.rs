@@ -4,6 +4,7 @@ use crate::ids::{ClusterUid, Region, ServiceKey};
 use crate::lease::Lease;
 use crate::model::{Export, MemberState, Part, Section};
 use crate::time::Timestamp;
+use crate::validate::Refusal;
 use crate::version::{Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +52,8 @@ pub(super) struct OpenSync {
     pub(super) version: Version,
     /// What newer acts put or deleted since: the sync has no say in it.
     pub(super) touched: BTreeSet<ServiceKey>,
+    /// What is held but was neither named nor touched: it goes with the end, unless it is named before.
+    pub(super) going: BTreeSet<ServiceKey>,
 }
 
 /// What became of an export that was put.
@@ -135,6 +138,18 @@ impl Member {
         self.sync.as_ref().is_some_and(|sync| sync.touched.contains(key))
     }
 
+    /// Why it may have no new export, with `limit` as the most; none when it may. What an open sync is about to delete
+    /// does not count, so that a cluster at its limit can change one export for another. That of several syncs that
+    /// broke does, from a second `limit` on: without an end nothing goes.
+    pub(super) fn is_full(&self, limit: usize) -> Option<Refusal> {
+        let held = self.exports.len();
+        let going = self.sync.as_ref().map_or(0, |sync| sync.going.len());
+        (held.saturating_sub(going) >= limit || held >= limit.saturating_mul(2)).then(|| {
+            let problem = format!("the cluster has {limit} exports, the most that this registry takes");
+            Refusal::new("exports", problem)
+        })
+    }
+
     /// Takes it for proven that what is held is all, as of the newest act. Says whether that is so for the first time.
     pub(super) const fn prove(&mut self) -> bool {
         let first = !self.whole;
@@ -166,6 +181,9 @@ impl Member {
         let known = self.exports.remove(key);
         if let Some(known) = &known {
             self.sum.remove(known.leaf);
+        }
+        if let Some(sync) = &mut self.sync {
+            sync.going.remove(key);
         }
         known.is_some()
     }

@@ -128,6 +128,18 @@ fn a_refused_operation_blocks_no_other() {
 }
 
 #[test]
+fn what_an_act_deletes_makes_room_for_what_it_puts() {
+    let mut fixture = Fixture::with(Policy { max_exports: 1, ..POLICY });
+    fixture.register("east", "1.1", Sum::EMPTY).expect("free id");
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"])]);
+    fixture.wrote("east", "1.3", vec![put("api", &["10.1.0.1"]), delete("web")]);
+    assert_eq!(
+        fixture.snapshot(),
+        ["east active whole 1.3", "header api ClusterSetIp of east", "part api of east 1.3 [10.1.0.1]"]
+    );
+}
+
+#[test]
 fn o31_a_second_exporter_leaves_the_endpoints_of_the_first() {
     let mut fixture = Fixture::with_members(&["alpha", "beta"]);
     fixture.wrote("alpha", "1.2", vec![put("cart", &["10.1.0.1", "10.1.0.2"])]);

@@ -1,8 +1,11 @@
 //! Syncs and sums: how a lost write is found and repaired, and what wholeness means for the merge.
 
-use crate::fixture::{Fixture, cluster, delete, key, leaf_of, put, put_endpoints, sum_of, uid, version};
+use crate::fixture::{
+    Fixture, POLICY, cluster, delete, key, leaf_of, put, put_endpoints, sum_of, uid, version,
+};
 use mcs_core::model::MemberState;
-use mcs_core::registry::{Refused, Registered, Renewed};
+use mcs_core::registry::{Policy, Refused, Registered, Renewed};
+use mcs_core::validate::Refusal;
 use mcs_core::version::Sum;
 
 /// A member that has exports when it comes, so that it is not whole.
@@ -46,12 +49,12 @@ fn a_sync_wants_only_what_differs() {
         (key("api"), leaf_of(&put("api", &["10.1.0.9"]))),
         (key("new"), leaf_of(&put("new", &[]))),
     ];
-    let wanted = |fixture: &Fixture, act| {
+    let wanted = |fixture: &mut Fixture, act| {
         fixture.registry.wanted(&cluster("east"), &uid("east"), version(act), &names)
     };
-    assert_eq!(wanted(&fixture, "1.3"), Ok(vec![key("api"), key("new")]));
+    assert_eq!(wanted(&mut fixture, "1.3"), Ok(vec![key("api"), key("new")]));
     fixture.begin("east", "1.4");
-    assert_eq!(wanted(&fixture, "1.3"), Ok(vec![]), "of a sync that was given up");
+    assert_eq!(wanted(&mut fixture, "1.3"), Ok(vec![]), "of a sync that was given up");
 }
 
 #[test]
@@ -62,6 +65,37 @@ fn the_end_of_a_sync_deletes_what_it_did_not_name() {
     fixture.begin("east", "1.3");
     assert_eq!(fixture.end("east", "1.3", &["web"]), Ok(1));
     assert_eq!(fixture.told(), ["east active whole 1.3", "part api of east gone", "header api gone"]);
+}
+
+#[test]
+fn what_a_sync_is_about_to_delete_does_not_count_for_the_limit() {
+    let mut fixture = Fixture::with(Policy { max_exports: 2, ..POLICY });
+    fixture.register("east", "1.1", Sum::EMPTY).expect("free id");
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"]), put("api", &["10.1.0.1"])]);
+    let (api, new, more) = (put("api", &["10.1.0.1"]), put("new", &[]), put("more", &[]));
+    let names = [&api, &new, &more].map(|op| (op.key().clone(), leaf_of(op)));
+    fixture.begin("east", "1.3");
+    let wanted = fixture.registry.wanted(&cluster("east"), &uid("east"), version("1.3"), &names);
+    assert_eq!(wanted, Ok(vec![key("new"), key("more")]));
+    let full = Refusal::new("exports", "the cluster has 2 exports, the most that this registry takes");
+    assert_eq!(fixture.write("east", "1.3", vec![new, more]), Ok(vec![Ok(()), Err(full)]));
+    assert_eq!(fixture.end("east", "1.3", &["api", "new", "more"]), Ok(1));
+}
+
+/// Without this, a controller whose syncs break could make the registry hold any number of exports.
+#[test]
+fn syncs_that_break_leave_at_most_twice_the_limit() {
+    let mut fixture = Fixture::with(Policy { max_exports: 2, ..POLICY });
+    fixture.register("east", "1.1", Sum::EMPTY).expect("free id");
+    let mut taken = Vec::new();
+    for round in 0..4 {
+        let act = format!("1.{}", round + 2);
+        fixture.begin("east", &act);
+        let ops = (0..2).map(|index| put(&format!("s{round}-{index}"), &[])).collect();
+        let outcomes = fixture.write("east", &act, ops).expect("taken");
+        taken.push(outcomes.iter().filter(|outcome| outcome.is_ok()).count());
+    }
+    assert_eq!(taken, [2, 2, 0, 0]);
 }
 
 #[test]
