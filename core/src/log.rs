@@ -32,12 +32,25 @@ pub struct TooOld {
 /// The log, with a payload `V` for each object: what is told of it.
 #[derive(Clone, Debug)]
 pub struct StateLog<V> {
-    entries: BTreeMap<u64, (ObjectKey, Option<V>)>,
+    entries: BTreeMap<u64, Entry<V>>,
     newest_of: BTreeMap<ObjectKey, u64>,
     removals: BTreeSet<u64>,
     kept_removals: usize,
     oldest: u64,
     newest: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Entry<V> {
+    key: ObjectKey,
+    removed: bool,
+    told: Option<V>,
+}
+
+impl<V> Entry<V> {
+    fn state(&self) -> Option<&V> {
+        self.told.as_ref().filter(|_| !self.removed)
+    }
 }
 
 impl<V> Default for StateLog<V> {
@@ -62,18 +75,27 @@ impl<V> StateLog<V> {
     /// Takes the state of `key` as of `revision`, which is above all earlier ones; none removes it. A revision that
     /// does not rise is ignored, since the log has gone past it.
     pub fn append(&mut self, key: ObjectKey, revision: u64, state: Option<V>) {
+        self.take(revision, Entry { key, removed: state.is_none(), told: state });
+    }
+
+    /// Takes the removal of `key` as [`StateLog::append`] does, with what is told of it.
+    pub fn append_removal(&mut self, key: ObjectKey, revision: u64, told: V) {
+        self.take(revision, Entry { key, removed: true, told: Some(told) });
+    }
+
+    fn take(&mut self, revision: u64, entry: Entry<V>) {
         if revision <= self.newest {
             return;
         }
         self.newest = revision;
-        if let Some(superseded) = self.newest_of.insert(key.clone(), revision) {
+        if let Some(superseded) = self.newest_of.insert(entry.key.clone(), revision) {
             self.entries.remove(&superseded);
             self.removals.remove(&superseded);
         }
-        if state.is_none() {
+        if entry.removed {
             self.removals.insert(revision);
         }
-        self.entries.insert(revision, (key, state));
+        self.entries.insert(revision, entry);
         while self.removals.len() > self.kept_removals {
             self.forget_oldest_removal();
         }
@@ -82,12 +104,13 @@ impl<V> StateLog<V> {
     fn forget_oldest_removal(&mut self) {
         let Some(revision) = self.removals.pop_first() else { return };
         self.oldest = revision;
-        if let Some((key, _)) = self.entries.remove(&revision) {
-            self.newest_of.remove(&key);
+        if let Some(entry) = self.entries.remove(&revision) {
+            self.newest_of.remove(&entry.key);
         }
     }
 
-    /// What a watcher that was told everything up to `cursor` has still to be told, in order; none means removed.
+    /// What a watcher that was told everything up to `cursor` has still to be told, in order; none is a removal of
+    /// which nothing more is told.
     ///
     /// # Errors
     /// A removal after `cursor` was forgotten, or the log never came as far: a snapshot is needed.
@@ -96,7 +119,7 @@ impl<V> StateLog<V> {
             return Err(TooOld { cursor, oldest: self.oldest, newest: self.newest });
         }
         let after = (Bound::Excluded(cursor), Bound::Unbounded);
-        Ok(self.entries.range(after).map(|(revision, (key, state))| (*revision, key, state.as_ref())))
+        Ok(self.entries.range(after).map(|(revision, entry)| (*revision, &entry.key, entry.told.as_ref())))
     }
 
     /// All objects that there are, with the revision of each: first sections, then headers, then parts.
@@ -108,16 +131,14 @@ impl<V> StateLog<V> {
     /// changes between two batches is what [`StateLog::since`] says of the revision at the first.
     pub fn snapshot_after(&self, key: Option<&ObjectKey>) -> impl Iterator<Item = (u64, &ObjectKey, &V)> {
         let after = (key.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        self.newest_of.range::<ObjectKey, _>(after).filter_map(|(key, revision)| {
-            let (_, state) = self.entries.get(revision)?;
-            Some((*revision, key, state.as_ref()?))
-        })
+        self.newest_of
+            .range::<ObjectKey, _>(after)
+            .filter_map(|(key, revision)| Some((*revision, key, self.entries.get(revision)?.state()?)))
     }
 
     /// The last state of `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<&V> {
-        let (_, state) = self.entries.get(self.newest_of.get(key)?)?;
-        state.as_ref()
+        self.entries.get(self.newest_of.get(key)?)?.state()
     }
 
     /// The revision reached.
