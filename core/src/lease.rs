@@ -4,7 +4,8 @@
 //!
 //! - [`JudgingClock`] counts time only while the registry can judge: a stall or a store outage does not count, and
 //!   after a pause of more than half a lease all leases are counted anew;
-//! - [`Lease`] holds the one comparison of expiry: a lease has run out when its deadline is at or before now;
+//! - [`Lease`] says when a lease runs out; it has run out when that moment [has passed](Timestamp::has_passed), at the
+//!   deadline and not before, and so it is with every deadline here;
 //! - [`Hold`] makes verdicts wait, for a bounded time and once an incident, when most members fall silent at once.
 //!
 //! Moments of the judging clock have the type of those of the process's clock, and begin as its equal; they are never
@@ -89,11 +90,6 @@ impl Lease {
     /// When it runs out.
     pub fn deadline(self, timing: Timing) -> Timestamp {
         self.renewed + timing.lease()
-    }
-
-    /// Whether it has run out: its deadline is at or before `now`.
-    pub fn has_expired(self, timing: Timing, now: Timestamp) -> bool {
-        self.deadline(timing).has_passed(now)
     }
 
     /// Whether its holder has been silent for two thirds of a lease, so that it missed a renewal.

@@ -58,8 +58,6 @@ pub const LABEL_SOURCE_CLUSTER: &str = "multicluster.kubernetes.io/source-cluste
 pub const LABEL_SLICE_SERVICE: &str = "kubernetes.io/service-name";
 /// On slices: who keeps them (Kubernetes); ours have the value [`MANAGED_BY`].
 pub const LABEL_SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// On slices of a headless Service, so that kube-proxy leaves them out (Kubernetes).
-pub const LABEL_HEADLESS: &str = "service.kubernetes.io/headless";
 /// On nodes and imported slices: the region (Kubernetes).
 pub const LABEL_REGION: &str = "topology.kubernetes.io/region";
 /// On nodes: the zone (Kubernetes).
@@ -79,8 +77,6 @@ pub const LABEL_CRD_REVISION: &str = "multicluster.x-k8s.io/crd-schema-revision"
 pub const MANAGED_BY: &str = "mcs-controller.dynamo.nvidia.com";
 /// The value of [`LABEL_SLICE_MANAGED_BY`] on slices that Kubernetes makes for a Service with a selector.
 pub const MANAGED_BY_KUBERNETES: &str = "endpointslice-controller.k8s.io";
-/// The value of [`LABEL_SLICE_MANAGED_BY`] on slices that Kubernetes mirrors from an Endpoints object.
-pub const MANAGED_BY_MIRRORING: &str = "endpointslicemirroring-controller.k8s.io";
 
 // Annotations.
 

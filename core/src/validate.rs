@@ -1,9 +1,10 @@
 //! What an export must be like, so that every importing API server takes the objects made of it.
 //!
-//! The rules are Kubernetes' own for Services and EndpointSlices, and the limits of [`crate::limits`]. They are
-//! looked at when an export is put, by its owner and again by the registry:
-//! - an export that breaks one is refused as a whole ([`check_export`]), and no other export with it;
-//! - an endpoint that breaks one is dropped and reported, and the rest stands ([`check_endpoints`]).
+//! The rules are Kubernetes' own for Services and EndpointSlices, and the limits of [`crate::limits`]. They
+//! are looked at when an export is put:
+//! - an export that breaks one is refused as a whole by the registry ([`check_export`]), and no other export with it;
+//! - an endpoint that breaks one is dropped and reported, by its owner and again by the registry, and the rest stands
+//!   ([`check_endpoints`]).
 
 mod syntax;
 

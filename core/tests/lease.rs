@@ -1,4 +1,4 @@
-//! The judging clock, the one comparison of expiry, and the hold, each at its boundary.
+//! The judging clock, the moments of a lease, and the hold, each at its boundary.
 
 use mcs_core::lease::{Census, Hold, JudgingClock, Lease, Tick};
 use mcs_core::time::Timestamp;
@@ -49,7 +49,7 @@ fn the_clock_asks_for_ticks_that_lose_no_time() {
 fn a_lease_is_late_and_ends_at_its_moments_and_not_before() {
     let lease = Lease::renewed_at(at(1_000));
     let found: Vec<_> = [20_999, 21_000, 21_001, 30_999, 31_000, 31_001]
-        .map(|now| (lease.is_late(TIMING, at(now)), lease.has_expired(TIMING, at(now))))
+        .map(|now| (lease.is_late(TIMING, at(now)), lease.deadline(TIMING).has_passed(at(now))))
         .into();
     assert_eq!(
         found,
