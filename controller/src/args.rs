@@ -8,22 +8,15 @@ use crate::leader::Settings;
 use crate::wiring::{self, Options};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use kube::{Client, Config};
 use mcs_core::election::Policy;
 use mcs_core::ids::{ClusterId, ClustersetId, Namespace, Region};
 use mcs_proto::url::RegistryUrl;
 use mcs_runtime::args::{AdminArgs, Check, LogArgs, MCS};
 use mcs_runtime::clock::SystemClock;
-use mcs_runtime::{logs, program};
+use mcs_runtime::{kube, logs, program};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 use tracing::{info, warn};
-
-/// How long a connection to the API server may take to be made.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// How long the API server may be silent on a connection.
-const READ_LIMIT: Duration = Duration::from_secs(75);
 
 /// Exports the Services of this cluster to a registry, and makes those of its clusterset usable here
 #[derive(Clone, Debug, PartialEq, Parser)]
@@ -155,12 +148,8 @@ impl Args {
             logs::init(&self.logs)?;
             // Kube would choose one by itself, but only when its first client is made.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-            let mut config = Config::infer().await.context("cannot find the API server: run this in a Pod with a ServiceAccount, or set KUBECONFIG")?;
-            // A server that has died silently shows as an error: watches end on their own well before this.
-            config.connect_timeout = Some(CONNECT_LIMIT);
-            config.read_timeout = Some(READ_LIMIT);
-            let namespace = config.default_namespace.clone();
-            let client = Client::try_from(config).context("cannot make a client of the API server")?;
+            let client = kube::client().await?;
+            let namespace = client.default_namespace().to_owned();
             if self.command == Some(Command::ApplyCrds) {
                 return report(apply_crds(client).await?);
             }

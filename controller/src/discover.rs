@@ -13,7 +13,7 @@ use mcs_core::names::{
     MCS_API_VERSION, NAMESPACE_OF_UID, RESOURCE_SERVICE_EXPORTS, RESOURCE_SERVICE_IMPORTS,
 };
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// How long one question may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -45,11 +45,11 @@ enum Unknown {
     Uid(mcs_core::ids::InvalidId),
 }
 
-/// Asks until all is known. `namespace` is one in which this controller may make Services.
-pub(crate) async fn discover(client: &Client, namespace: &str) -> Discovered {
+/// Asks until all is known. `namespaces` are those in which this controller may make Services.
+pub(crate) async fn discover(client: &Client, namespaces: &[String]) -> Discovered {
     let mut told = String::new();
     loop {
-        let asked = tokio::time::timeout(LIMIT, ask(client, namespace)).await;
+        let asked = tokio::time::timeout(LIMIT, ask(client, namespaces)).await;
         match asked.unwrap_or(Err(Unknown::TimedOut)) {
             Ok(discovered) => {
                 info!(uid = %discovered.uid, families = ?discovered.served_families, "cluster known");
@@ -67,12 +67,12 @@ pub(crate) async fn discover(client: &Client, namespace: &str) -> Discovered {
     }
 }
 
-async fn ask(client: &Client, namespace: &str) -> Result<Discovered, Unknown> {
+async fn ask(client: &Client, namespaces: &[String]) -> Result<Discovered, Unknown> {
     check_served(client).await?;
     let system =
         Api::<Namespace>::all(client.clone()).get(NAMESPACE_OF_UID).await.map_err(Unknown::Refused)?;
     let uid = ClusterUid::new(system.uid().unwrap_or_default()).map_err(Unknown::Uid)?;
-    Ok(Discovered { uid, served_families: families(client, namespace).await? })
+    Ok(Discovered { uid, served_families: families(client, namespaces).await? })
 }
 
 async fn check_served(client: &Client) -> Result<(), Unknown> {
@@ -89,8 +89,23 @@ async fn check_served(client: &Client) -> Result<(), Unknown> {
     Ok(())
 }
 
-/// The families that a Service would get which takes all it can: the API server knows, and a dry run makes it say.
-async fn families(client: &Client, namespace: &str) -> Result<Vec<IpFamily>, Unknown> {
+/// The families that a Service would get which takes all it can: the API server knows, and a dry run makes it say. A
+/// namespace may be missing, on its way out or full; what one refuses, another answers.
+async fn families(client: &Client, namespaces: &[String]) -> Result<Vec<IpFamily>, Unknown> {
+    for namespace in namespaces {
+        match probe(client, namespace).await {
+            Ok(families) => return Ok(families),
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                debug!(namespace, answer = status.message, "cannot be asked for the cluster's IP families");
+            }
+            Err(error) => return Err(Unknown::Refused(error)),
+        }
+    }
+    warn!("no namespace tells the cluster's IP families, both are taken to be served");
+    Ok(vec![IpFamily::V4, IpFamily::V6])
+}
+
+async fn probe(client: &Client, namespace: &str) -> kube::Result<Vec<IpFamily>> {
     let probe = Service {
         metadata: ObjectMeta { generate_name: Some("mcs-probe-".to_owned()), ..ObjectMeta::default() },
         spec: Some(ServiceSpec {
@@ -101,7 +116,7 @@ async fn families(client: &Client, namespace: &str) -> Result<Vec<IpFamily>, Unk
         ..Service::default()
     };
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    let made = Api::<Service>::namespaced(client.clone(), namespace).create(&params, &probe).await;
-    let families = made.map_err(Unknown::Refused)?.spec.and_then(|spec| spec.ip_families).unwrap_or_default();
+    let made = Api::<Service>::namespaced(client.clone(), namespace).create(&params, &probe).await?;
+    let families = made.spec.and_then(|spec| spec.ip_families).unwrap_or_default();
     Ok(families.iter().filter_map(|family| IpFamily::parse(family)).collect())
 }

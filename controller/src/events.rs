@@ -9,7 +9,11 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use mcs_core::names::EVENT_CONTROLLER;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tracing::warn;
+
+/// How long an Event may take to be recorded; what waits for it is more important.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// What is remembered of objects, so that an Event is told once, in number of (object, reason).
 const REMEMBERED: usize = 10_000;
@@ -43,10 +47,13 @@ impl Events {
             secondary: None,
         };
         warn!(kind = object.kind, namespace = object.namespace, name = object.name, reason, note, "event");
-        if let Err(error) = self.recorder.publish(&event, object).await {
-            warn!(%error, reason, "event not recorded, it is told again with the next change");
-            self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        }
+        let problem = match tokio::time::timeout(LIMIT, self.recorder.publish(&event, object)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("the API server did not answer within {LIMIT:?}"),
+        };
+        warn!(problem, reason, "event not recorded, it is told again with the next change");
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     }
 
     /// What was told for `reason` of `object` is over: told again when it comes back.

@@ -18,10 +18,6 @@ use mcs_core::conditions::{Condition, Status};
 use mcs_core::model::Protocol;
 use mcs_core::time::WallTime;
 
-/// The seconds for which Kubernetes keeps a client with its endpoint when nothing else is said (Service:
-/// `sessionAffinityConfig`).
-pub(crate) const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
-
 /// Reads a protocol; absent or unknown is TCP, as Kubernetes takes it.
 fn protocol(text: Option<&str>) -> Protocol {
     text.and_then(Protocol::parse).unwrap_or_default()

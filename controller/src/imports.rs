@@ -26,6 +26,13 @@ use tracing::{debug, info, warn};
 
 /// A plan that has not settled after this many rounds waits for the next event: something fights it.
 const ROUNDS: usize = 8;
+/// The reasons of Events about an import that is not complete.
+const PROBLEMS: [&str; 4] = [
+    names::EVENT_IMPORT_SKIPPED,
+    names::EVENT_SERVICE_SKIPPED,
+    names::EVENT_SLICE_SKIPPED,
+    names::EVENT_IMPORT_FAILED,
+];
 /// What only somebody else can mend is looked at again after this long.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -72,12 +79,13 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
             view.applied(key.clone(), Applied::of(&existing));
             view.decide(key)
         };
-        if matches!(decision, Decision::Apply(_)) && !namespace_is_there(lead, key).await? {
+        let (writes, reports): (Vec<_>, Vec<_>) =
+            plan(key, &decision, &existing, &lead.plan_config()).into_iter().partition(Step::is_write);
+        // A namespace on its way out takes all in it along, and refuses what is new.
+        if !writes.is_empty() && !namespace_is_there(lead, key).await? {
             return Ok(Outcome::Done);
         }
         lead.index.release(key);
-        let (writes, reports): (Vec<_>, Vec<_>) =
-            plan(key, &decision, &existing, &lead.plan_config()).into_iter().partition(Step::is_write);
         if writes.is_empty() {
             return Ok(settle(lead, key, &decision, &objects, reports).await);
         }
@@ -101,6 +109,9 @@ async fn settle(
         lead.view().removed(key);
     }
     if reports.is_empty() {
+        if let Some(import) = &objects.import {
+            PROBLEMS.iter().for_each(|reason| lead.events.over(&import.object_ref(&()), reason));
+        }
         return Outcome::Done;
     }
     for report in reports {
@@ -130,10 +141,14 @@ async fn namespace_is_there(lead: &Lead, key: &ServiceKey) -> Result<bool, Write
 }
 
 async fn create_namespace(lead: &Lead, key: &ServiceKey) -> Result<(), WriteFailed> {
-    let namespace = Namespace {
-        metadata: ObjectMeta { name: Some(key.namespace.to_string()), ..ObjectMeta::default() },
-        ..Namespace::default()
+    let clusterset = lead.config.member.clusterset.to_string();
+    let metadata = ObjectMeta {
+        name: Some(key.namespace.to_string()),
+        labels: Some([(names::LABEL_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned())].into()),
+        annotations: Some([(names::ANNOTATION_CLUSTERSET.to_owned(), clusterset)].into()),
+        ..ObjectMeta::default()
     };
+    let namespace = Namespace { metadata, ..Namespace::default() };
     match lead.writer().create_namespace(&namespace).await {
         Ok(()) => info!(service = %key, namespace = %key.namespace, "namespace created for an import"),
         Err(WriteFailed::Conflict(_)) => {}

@@ -28,9 +28,10 @@ pub(crate) async fn reconcile(
     key: &ServiceKey,
     objects: &ExportObjects,
 ) -> Result<(), WriteFailed> {
-    match (act(objects), &objects.service, &objects.export) {
+    let clusterset = lead.config.member.clusterset.as_str();
+    match (act(objects, clusterset), &objects.service, &objects.export) {
         (Act::Create, Some(service), _) => {
-            let export = wanted(service, lead.config.member.clusterset.as_str());
+            let export = wanted(service, clusterset);
             match lead.writer().create(&export).await {
                 Ok(_) => info!(service = %key, "ServiceExport created for the label"),
                 // Somebody made one meanwhile; the watch tells.
@@ -47,7 +48,7 @@ pub(crate) async fn reconcile(
     Ok(())
 }
 
-fn act(objects: &ExportObjects) -> Act {
+fn act(objects: &ExportObjects, clusterset: &str) -> Act {
     let service = objects.service.as_deref().filter(|service| service.metadata.deletion_timestamp.is_none());
     let asked = service.is_some_and(|service| {
         !is_derived(service) && service.labels().get(LABEL_EXPORT).is_some_and(|value| value == EXPORT_WANTED)
@@ -58,7 +59,7 @@ fn act(objects: &ExportObjects) -> Act {
         Some(export)
             if !asked
                 && service.is_some()
-                && is_ours(export)
+                && is_ours(export, clusterset)
                 && export.metadata.deletion_timestamp.is_none() =>
         {
             Act::Delete
@@ -67,13 +68,14 @@ fn act(objects: &ExportObjects) -> Act {
     }
 }
 
-/// Whether this controller made the ServiceExport for a label.
-fn is_ours(export: &ServiceExport) -> bool {
+/// Whether a controller of this clusterset made the ServiceExport for a label.
+fn is_ours(export: &ServiceExport, clusterset: &str) -> bool {
     let owned = export
         .owner_references()
         .iter()
         .any(|owner| owner.kind == "Service" && owner.name == export.name_any());
-    owned && export.labels().get(LABEL_MANAGED_BY).is_some_and(|manager| manager == MANAGED_BY)
+    let marked = export.annotations().get(ANNOTATION_CLUSTERSET).is_some_and(|set| set == clusterset);
+    owned && marked && export.labels().get(LABEL_MANAGED_BY).is_some_and(|manager| manager == MANAGED_BY)
 }
 
 fn wanted(service: &Service, clusterset: &str) -> ServiceExport {
@@ -124,7 +126,7 @@ mod tests {
         ];
         for (case, service, export, expected) in cases {
             let objects = ExportObjects { export, service: service.map(Arc::new), slices: vec![] };
-            assert_eq!(act(&objects), expected, "{case}");
+            assert_eq!(act(&objects, "prod"), expected, "{case}");
         }
     }
 

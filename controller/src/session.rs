@@ -11,6 +11,7 @@ use mcs_proto::client::{RegistryClient, Written};
 use mcs_proto::status::CallFailed;
 use mcs_runtime::clock::sleep_until;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use tracing::{debug, info, warn};
 
 /// How this cluster stands with its registries.
@@ -21,20 +22,29 @@ struct Standing {
     lease_ended: bool,
 }
 
+/// How often a lapsed claim is looked at again.
+const LAPSED: Duration = Duration::from_millis(200);
+
 /// Keeps the registry told, until dropped.
 pub(crate) async fn run(lead: &Lead) {
     let mut calls = FuturesUnordered::new();
     let mut standing = Standing::default();
     let mut failing = None;
     loop {
-        while let Some((call, registry)) = next_call(lead) {
+        // A claim that has lapsed ends this lead in a moment; until then nothing more is said.
+        while lead.claim.may_write()
+            && let Some((call, registry)) = next_call(lead)
+        {
             calls.push(carry_out(lead, call, registry));
         }
         let now = lead.clock.elapsed();
         let (deadline, current) = {
             let outbox = lead.outbox();
             let lease_end = outbox.lease_until().filter(|end| !end.has_passed(now));
-            let deadline = outbox.poll_timeout().into_iter().chain(lease_end).min();
+            let deadline = match lead.claim.may_write() {
+                true => outbox.poll_timeout().into_iter().chain(lease_end).min(),
+                false => Some(now + LAPSED),
+            };
             let registered = outbox.is_registered().then(|| outbox.url());
             (deadline, Standing { registered, lease_ended: outbox.lease_has_ended(now) })
         };

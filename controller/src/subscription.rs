@@ -45,6 +45,8 @@ async fn follow(lead: &Lead, failures: &mut u32) -> CallFailed {
     loop {
         let deadline = lead.view().poll_timeout();
         tokio::select! {
+            // What the registry has said already comes before a verdict that is due.
+            biased;
             frame = frames.next() => match frame {
                 Ok(frame) => {
                     if let Frame::End { revision, complete } = &frame {

@@ -80,9 +80,10 @@ pub async fn run(
     let known = ready.wait_for("the cluster's identity");
     tasks.spawn_background("admin", mcs_runtime::admin::serve(admin, metrics_registry, ready.clone()));
 
-    let probe = options.watch_namespaces.first().map_or("default", NamespaceName::as_str).to_owned();
+    let watched = options.watch_namespaces.iter().map(NamespaceName::to_string);
+    let probes: Vec<_> = watched.chain(["default".to_owned()]).collect();
     let discovered = tokio::select! {
-        discovered = discover(&client, &probe) => discovered,
+        discovered = discover(&client, &probes) => discovered,
         () = shutdown.draining() => return Ok(()),
     };
     let instance = options.leader.identity.clone();

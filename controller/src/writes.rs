@@ -42,14 +42,27 @@ pub(crate) enum WriteFailed {
     #[error("the API server did not answer within {LIMIT:?}")]
     TimedOut,
     /// The API server refuses it.
-    #[error("the API server refuses it: {0}")]
-    Refused(String),
+    #[error("the API server refuses it ({code}): {message}")]
+    Refused {
+        /// The HTTP status.
+        code: u16,
+        /// The API server's words.
+        message: String,
+    },
     /// It failed otherwise.
     #[error(transparent)]
     Other(kube::Error),
 }
 
 impl WriteFailed {
+    /// What the failure of a JSON patch means: a test that does not hold is answered like an invalid object.
+    fn of_patch(self) -> Self {
+        match self {
+            Self::Refused { code: 422, message } => Self::Conflict(message),
+            failed => failed,
+        }
+    }
+
     /// The object cannot be written as JSON.
     pub(crate) const fn encode(error: serde_json::Error) -> Self {
         Self::Other(kube::Error::SerdeError(error))
@@ -62,7 +75,7 @@ impl From<kube::Error> for WriteFailed {
             kube::Error::Api(status) => match status.code {
                 404 => Self::Gone,
                 409 => Self::Conflict(status.message),
-                400 | 403 | 405 | 422 => Self::Refused(status.message),
+                code @ (400 | 403 | 405 | 422) => Self::Refused { code, message: status.message },
                 _ => Self::Other(kube::Error::Api(status)),
             },
             error => Self::Other(error),
@@ -108,8 +121,8 @@ impl Writer {
         if let Some(claimed) = claim_updates(base.meta()) {
             let api = self.api::<K>(base.meta());
             let (params, patch) = (PatchParams::default(), Patch::Json::<()>(claimed));
-            let rewritten =
-                self.fenced::<K, _>("patch", api.patch(name(base.meta()), &params, &patch)).await?;
+            let rewritten = self.fenced::<K, _>("patch", api.patch(name(base.meta()), &params, &patch)).await;
+            let rewritten = rewritten.map_err(WriteFailed::of_patch)?;
             version.clone_from(&rewritten.meta().resource_version);
         }
         let body = bound(wanted, base.meta(), version)?;
@@ -175,7 +188,7 @@ impl Writer {
         let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
         let api = self.api::<K>(base.meta());
         let patched = api.patch_status(name(base.meta()), &params, &patch);
-        let patched = self.fenced::<K, _>("patch-status", patched).await?;
+        let patched = self.fenced::<K, _>("patch-status", patched).await.map_err(WriteFailed::of_patch)?;
         self.index.apply(patched.clone());
         Ok(patched)
     }
@@ -186,7 +199,7 @@ impl Writer {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let api = self.api::<K>(base.meta());
         let patched = api.patch(name(base.meta()), &params, &patch);
-        let patched = self.fenced::<K, _>("patch", patched).await?;
+        let patched = self.fenced::<K, _>("patch", patched).await.map_err(WriteFailed::of_patch)?;
         self.index.apply(patched.clone());
         Ok(patched)
     }
@@ -234,9 +247,9 @@ impl Writer {
         if !self.claim.may_write() {
             return Err(WriteFailed::Fenced);
         }
-        let answer = tokio::time::timeout(LIMIT, write).await.map_err(|_| WriteFailed::TimedOut)?;
-        self.metrics.written(&K::kind(&()), verb, answer.is_ok());
-        Ok(answer?)
+        let answer = tokio::time::timeout(LIMIT, write).await;
+        self.metrics.written(&K::kind(&()), verb, matches!(answer, Ok(Ok(_))));
+        Ok(answer.map_err(|_| WriteFailed::TimedOut)??)
     }
 }
 

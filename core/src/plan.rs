@@ -153,6 +153,12 @@ impl Step {
 pub fn plan(key: &ServiceKey, decision: &Decision, existing: &Existing, config: &PlanConfig) -> Vec<Step> {
     match decision {
         Decision::Remove => remove(existing),
+        // Of what is not ours, only an import that the clusterset has is worth a word.
+        Decision::Keep
+            if existing.import.as_ref().is_some_and(|import| import.meta.ownership != Ownership::Ours) =>
+        {
+            Vec::new()
+        }
         Decision::Keep => apply(key, None, None, existing, config),
         Decision::Apply(wanted) => {
             apply(key, wanted.definition.as_ref(), Some(&wanted.sources), existing, config)

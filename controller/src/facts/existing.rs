@@ -1,7 +1,7 @@
 //! The objects that an import consists of → what exists, for the planner.
 
 use super::exported::{endpoint, endpoint_port};
-use super::{DEFAULT_AFFINITY_SECONDS, port_number, protocol};
+use super::{port_number, protocol};
 use crate::api::ServiceImport;
 use crate::index::ImportObjects;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use mcs_core::ids::{ClustersetId, ServiceKey};
+use mcs_core::limits::DEFAULT_SESSION_AFFINITY_TIMEOUT;
 use mcs_core::model::{GroupKey, InternalTrafficPolicy, IpFamily, Port, ServiceType, SessionAffinity};
 use mcs_core::names::{
     CONDITION_READY, ENDPOINT_SLICES_PRESENT, FIELD_MANAGER, KIND_SERVICE_IMPORT, LABEL_SLICE_MANAGED_BY,
@@ -86,7 +87,8 @@ fn read_service(service: &Service, owner: &str, clusterset: &ClustersetId) -> De
     let affinity = session_affinity(spec.session_affinity.as_deref());
     let timeout =
         spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
-    let timeout = timeout.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(DEFAULT_AFFINITY_SECONDS);
+    let timeout =
+        timeout.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(DEFAULT_SESSION_AFFINITY_TIMEOUT);
     let port = |port: &ServicePort| Port {
         name: port.name.clone().unwrap_or_default(),
         protocol: protocol(port.protocol.as_deref()),

@@ -136,6 +136,15 @@ fn a_port_that_another_manager_added_is_removed_by_a_full_update() {
     assert_eq!(world.shape(), settled().shape());
 }
 
+#[test]
+fn an_import_of_somebody_else_that_the_clusterset_does_not_have_is_not_worth_a_word() {
+    for ownership in [Ownership::Foreign, Ownership::OtherClusterset] {
+        let mut world = settled();
+        world.existing.import.as_mut().expect("an import").meta.ownership = ownership;
+        assert_eq!(plan(&key(), &Decision::Keep, &world.existing, &config()), [], "{ownership:?}");
+    }
+}
+
 /// Case O38: what does not carry our marks and those of this clusterset is left alone.
 #[test]
 fn a_foreign_import_is_skipped_unless_adopted() {
