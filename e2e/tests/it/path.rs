@@ -23,7 +23,10 @@ async fn a_labelled_service_of_one_cluster_is_usable_in_the_other_and_follows_it
     let pair = pair().await?;
     let namespace = pair.namespace("path").await?;
     let ns = namespace.name();
-    let stack = Stack::start(StackOptions::for_namespace(ns), &[&pair.east, &pair.west]).await?;
+    let mut options = StackOptions::for_namespace(ns);
+    // A watched namespace that does not exist holds up nothing.
+    options.watch_namespaces.insert(0, format!("{ns}-missing"));
+    let stack = Stack::start(options, &[&pair.east, &pair.west]).await?;
     let (east, west) = (pair.east.client(), pair.west.client());
 
     export_deployment(&east, ns, "cart", 2).await?;
