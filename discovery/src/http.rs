@@ -17,8 +17,9 @@ use axum::routing::get;
 use hyper::body::{Frame, SizeHint};
 use mcs_core::pools::Lease;
 use mcs_core::time::Clock;
+use mcs_runtime::admin;
 use mcs_runtime::ready::Ready;
-use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
+use prometheus::Registry;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -106,21 +107,11 @@ async fn register(State(app): State<App>, body: Result<Bytes, BytesRejection>) -
 }
 
 async fn readiness(State(app): State<App>) -> (StatusCode, String) {
-    let missing = app.ready.missing();
-    if missing.is_empty() {
-        return (StatusCode::OK, "ok\n".to_owned());
-    }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", missing.join(", ")))
+    admin::readiness(&app.ready)
 }
 
 async fn prometheus(State(app): State<App>) -> Response {
-    match TextEncoder::new().encode_to_string(&app.registry.gather()) {
-        Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "metrics cannot be encoded");
-            refusal(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be encoded; see the log")
-        }
-    }
+    admin::exposition(&app.registry)
 }
 
 /// Lets only `/livez` and the probes' own answers through before the first view.

@@ -36,15 +36,25 @@ pub fn router(metrics: Registry, ready: Ready) -> Router {
 }
 
 async fn readyz(State(admin): State<Admin>) -> (StatusCode, String) {
-    let missing = admin.ready.missing();
+    readiness(&admin.ready)
+}
+
+async fn prometheus(State(admin): State<Admin>) -> Response {
+    exposition(&admin.metrics)
+}
+
+/// The answer to a readiness probe: 200, or 503 with the names of what is missing.
+pub fn readiness(ready: &Ready) -> (StatusCode, String) {
+    let missing = ready.missing();
     if missing.is_empty() {
         return (StatusCode::OK, "ok\n".to_owned());
     }
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", missing.join(", ")))
 }
 
-async fn prometheus(State(admin): State<Admin>) -> Response {
-    match TextEncoder::new().encode_to_string(&admin.metrics.gather()) {
+/// The answer to a scrape: the metrics as text, or 500 with the reason in the log.
+pub fn exposition(metrics: &Registry) -> Response {
+    match TextEncoder::new().encode_to_string(&metrics.gather()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "metrics cannot be encoded");
