@@ -217,7 +217,7 @@ impl Elector {
         }
     }
 
-    /// The term in which this replica leads, if it does.
+    /// The term in which this replica leads, if it does. Without one it writes nothing but the Lease.
     pub fn term(&self, now: Timestamp) -> Option<u64> {
         match self.role {
             Role::Leader { term, fence } if !self.stopping && !fence.has_passed(now) => Some(term),
@@ -231,11 +231,6 @@ impl Elector {
             Role::Leader { fence, .. } => Some(fence),
             Role::Standby => None,
         }
-    }
-
-    /// Whether this replica may write: before every write it asks anew.
-    pub fn may_write(&self, now: Timestamp) -> bool {
-        self.term(now).is_some()
     }
 
     /// A registry knows of a leader with the term `floor`: the own term is raised above it, for the Lease may have

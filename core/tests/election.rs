@@ -10,7 +10,7 @@ fn the_first_replica_creates_the_lease_in_term_1() {
     assert_eq!(elector.next_write(at(0)), None, "before the first look");
     elector.observe(None, at(0));
     assert_eq!(elector.next_write(at(0)), Some(acquire(1, 0, true)));
-    assert_eq!((elector.term(at(0)), elector.may_write(at(0))), (None, false), "before the answer");
+    assert_eq!(elector.term(at(0)), None, "before the answer");
     elector.handle_written(&acquire(1, 0, true), own(1, 0, "a"), at(0), at(40));
     assert_eq!((elector.term(at(40)), elector.fence()), (Some(1), Some(at(10_000))));
 }
@@ -72,7 +72,7 @@ fn the_leader_makes_a_deleted_lease_again_in_its_own_term() {
     elector.observe(None, at(500));
     assert_eq!(elector.poll_timeout(), Some(Timestamp::ZERO));
     assert_eq!(elector.next_write(at(500)), Some(Write { create: true, ..renew(3) }));
-    assert!(elector.may_write(at(500)));
+    assert_eq!(elector.term(at(500)), Some(3));
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn the_fence_is_the_start_of_the_last_successful_renewal_and_the_renew_deadline(
     assert_eq!(elector.next_write(at(1_999)), None);
     assert_eq!(elector.next_write(at(2_000)), Some(renew(3)));
     elector.handle_written(&renew(3), own(3, 1, "b"), at(2_000), at(4_400));
-    let may_write = [4_400, 11_999, 12_000, 12_001].map(|now| elector.may_write(at(now)));
-    assert_eq!(may_write, [true, true, false, false]);
+    let terms = [4_400, 11_999, 12_000, 12_001].map(|now| elector.term(at(now)));
+    assert_eq!(terms, [Some(3), Some(3), None, None]);
 }
 
 /// O41.
@@ -92,7 +92,7 @@ fn renewals_that_fail_are_tried_again_until_the_fence_and_then_the_replica_compe
     let limit = Policy::default().call_limit();
     let mut tries = Vec::new();
     let mut now = at(0);
-    while elector.may_write(now) {
+    while elector.term(now).is_some() {
         if let Some(write) = elector.next_write(now) {
             tries.push((now, write));
             elector.handle_failed(now);
@@ -109,7 +109,7 @@ fn renewals_that_fail_are_tried_again_until_the_fence_and_then_the_replica_compe
 fn a_leader_that_sees_another_holder_stops_at_once() {
     let mut elector = leader(3);
     elector.observe(Some(other(4, "x")), at(100));
-    assert_eq!((elector.may_write(at(100)), elector.fence()), (false, None));
+    assert_eq!((elector.term(at(100)), elector.fence()), (None, None));
     assert_eq!(elector.poll_timeout(), Some(at(15_100)));
 }
 
@@ -161,7 +161,7 @@ fn a_standby_that_was_told_a_floor_acquires_above_it() {
 fn a_stopping_leader_writes_nothing_more_and_releases_the_lease() {
     let mut elector = leader(3);
     elector.stop();
-    assert_eq!((elector.may_write(at(10)), elector.is_stopped()), (false, false));
+    assert_eq!((elector.term(at(10)), elector.is_stopped()), (None, false));
     let release = Write { kind: WriteKind::Release, term: 3, transitions: 1, create: false };
     assert_eq!(elector.next_write(at(10)), Some(release));
     elector.handle_written(&release, Record { holder: None, ..own(3, 1, "b") }, at(10), at(20));

@@ -1,11 +1,8 @@
 //! Calls to one registry, in core's types, each within its deadline.
 //!
 //! A [`RegistryClient`] has one connection, made when it is first needed and made again when it breaks; keep-alive
-//! probes find a dead one within a fraction of the lease. [`Urls`] says which registry to talk to.
-
-mod urls;
-
-pub use urls::Urls;
+//! probes find a dead one within a fraction of the lease. Which of several registries to talk to is for the caller to
+//! say ([`mcs_core::outbox`]).
 
 use crate::chunks::pack;
 use crate::convert;
@@ -414,6 +411,10 @@ fn ended() -> CallFailed {
     CallFailed::Unavailable { code: Code::Unavailable, message: "the registry ended the stream".to_owned() }
 }
 
+fn read_answer(answer: Result<Option<pb::SyncResponse>, Status>) -> Result<Told, CallFailed> {
+    Ok(required(answer?.ok_or_else(ended)?.step, "step")?)
+}
+
 /// A sync under way.
 #[derive(Debug)]
 pub struct SyncStream {
@@ -426,42 +427,46 @@ impl SyncStream {
     async fn next(&mut self) -> Result<Told, CallFailed> {
         match tokio::time::timeout(self.limit, self.answers.message()).await {
             Err(_) => Err(CallFailed::TimedOut { limit: self.limit }),
-            Ok(Err(status)) => Err(status.into()),
-            Ok(Ok(None)) => Err(ended()),
-            Ok(Ok(Some(answer))) => Ok(required(answer.step, "step")?),
+            Ok(answer) => read_answer(answer),
         }
     }
 
-    /// Tells what was wanted, and ends the sync.
+    /// Tells what was wanted, and ends the sync. Each message that is sent or read begins the limit anew, so that a
+    /// large export has its time and a registry that stands still is given up.
     ///
     /// # Errors
     /// Why the registry did not take it; then nothing was deleted.
     pub async fn finish(mut self, ops: &[Op]) -> Result<Synced, CallFailed> {
-        let sender = self.sender.clone();
-        let asks = ops.iter().flat_map(convert::op).map(Ask::Op).chain([Ask::End(pb::SyncEnd {})]);
-        let send = async move {
-            for ask in asks {
-                // The answers say what broke.
-                if sender.send(pb::SyncRequest { step: Some(ask) }).await.is_err() {
-                    break;
+        let mut asks = ops.iter().flat_map(convert::op).map(Ask::Op).chain([Ask::End(pb::SyncEnd {})]);
+        let mut ask = asks.next();
+        let mut written = Written::default();
+        loop {
+            let told = tokio::select! {
+                answer = self.answers.message() => read_answer(answer)?,
+                room = self.sender.reserve(), if ask.is_some() => {
+                    // Without a reader nothing more is sent; the answers say what broke.
+                    ask = match room {
+                        Ok(room) => {
+                            room.send(pb::SyncRequest { step: ask });
+                            asks.next()
+                        }
+                        Err(_) => None,
+                    };
+                    continue;
                 }
-            }
-        };
-        let read = async {
-            let mut written = Written::default();
-            loop {
-                match self.next().await? {
-                    Told::Result(result) => written.push(result)?,
-                    Told::Done(done) => {
-                        written.degraded = done.degraded;
-                        return Ok(Synced { written, deleted: done.deleted });
-                    }
-                    Told::Wants(_) | Told::WantsEnd(_) => return Err(out_of_turn()),
+                () = tokio::time::sleep(self.limit) => {
+                    return Err(CallFailed::TimedOut { limit: self.limit });
                 }
+            };
+            match told {
+                Told::Result(result) => written.push(result)?,
+                Told::Done(done) => {
+                    written.degraded = done.degraded;
+                    return Ok(Synced { written, deleted: done.deleted });
+                }
+                Told::Wants(_) | Told::WantsEnd(_) => return Err(out_of_turn()),
             }
-        };
-        let (_, synced) = tokio::join!(send, read);
-        synced
+        }
     }
 }
 

@@ -124,11 +124,6 @@ impl Join {
         self.changes.pop_front()
     }
 
-    /// The listed pools, by key.
-    pub fn listings(&self) -> impl Iterator<Item = PoolListing> {
-        self.registered.keys().filter_map(|key| self.listing(key))
-    }
-
     fn listing(&self, key: &PoolKey) -> Option<PoolListing> {
         let registration = self.registered.get(key)?.clone();
         Some(PoolListing { registration, facts: Some(self.live.get(key)?.clone()) })
