@@ -18,3 +18,6 @@ pub const MAX_ENDPOINT_PORTS: usize = 100;
 pub const MAX_SUBDOMAIN: usize = 253;
 /// The longest session affinity timeout in seconds that Kubernetes takes: one day.
 pub const MAX_SESSION_AFFINITY_TIMEOUT: u32 = 86_400;
+/// The session affinity timeout that Kubernetes takes when none is given, in seconds (Service:
+/// `sessionAffinityConfig`).
+pub const DEFAULT_SESSION_AFFINITY_TIMEOUT: u32 = 10_800;

@@ -5,12 +5,10 @@ use super::{
     WantedService, derived,
 };
 use crate::ids::ServiceKey;
+use crate::limits::DEFAULT_SESSION_AFFINITY_TIMEOUT;
 use crate::model::{ImportDefinition, IpFamily, Port, ServiceType, SessionAffinity};
 use crate::names;
 use std::collections::BTreeSet;
-
-/// The session affinity timeout that Kubernetes takes when none is given, in seconds.
-const DEFAULT_AFFINITY_TIMEOUT: u32 = 10_800;
 
 /// Marks that would make an import look like a slice or a derived Service to whoever reads labels.
 const NOT_ON_IMPORTS: [&str; 3] =
@@ -78,7 +76,7 @@ pub(super) fn service(
     let timeout = match import.session_affinity {
         SessionAffinity::None => None,
         SessionAffinity::ClientIp => {
-            Some(import.session_affinity_timeout.unwrap_or(DEFAULT_AFFINITY_TIMEOUT))
+            Some(import.session_affinity_timeout.unwrap_or(DEFAULT_SESSION_AFFINITY_TIMEOUT))
         }
     };
     let spec = ServiceSpec {
