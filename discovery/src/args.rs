@@ -3,7 +3,7 @@
 //! A flag of one mode is an option without a default of its own, so that it can be told whether it was given; a mode
 //! that does not use it refuses it, wherever it came from. The defaults are applied afterwards.
 
-use crate::{Config, Discovery, http, watch, wire};
+use crate::{Config, Discovery, http, wire};
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use mcs_core::ids::{ClusterId, IdProblem, check_dns_label};
@@ -301,7 +301,7 @@ impl Args {
             }
             Some(naming) => {
                 let services = Box::new(slices.services().map_err(anyhow::Error::msg)?);
-                Discovery::Slices { naming, services, client: watch::client().await? }
+                Discovery::Slices { naming, services, client: mcs_runtime::kube::client().await? }
             }
         };
         let config = Config {

@@ -13,7 +13,7 @@ use futures::TryStreamExt;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::core::DeserializeGuard;
-use kube::{Client, Config, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use mcs_core::model::{EndpointPort, Protocol};
 use mcs_core::names::LABEL_REGION;
 use mcs_core::pools::completeness::QUIET_AFTER;
@@ -22,6 +22,7 @@ use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Unreadable};
 use mcs_core::slices::{SliceEndpoint, SliceFacts, SliceId};
 use mcs_core::time::Clock;
+use mcs_runtime::kube::{CONNECT_LIMIT, READ_LIMIT};
 use mcs_runtime::tasks::with_causes;
 use rand::Rng;
 use std::collections::BTreeSet;
@@ -30,43 +31,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-const CONNECT: Duration = Duration::from_secs(10);
-const READ: Duration = Duration::from_secs(75);
 const WATCH_SECS: u32 = 50;
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 // A hanging server must give an error within the quiet time, and a watch must end before its read limit does.
-const _: () = assert!(CONNECT.as_secs() + READ.as_secs() < 90 && 90 < QUIET_AFTER.as_secs());
-const _: () = assert!((WATCH_SECS as u64) < READ.as_secs());
+const _: () = assert!(CONNECT_LIMIT.as_secs() + READ_LIMIT.as_secs() < 90 && 90 < QUIET_AFTER.as_secs());
+const _: () = assert!((WATCH_SECS as u64) < READ_LIMIT.as_secs());
 
 type Slice = DeserializeGuard<EndpointSlice>;
-
-/// Why the API server cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum NoClient {
-    /// There is neither a kubeconfig nor a Pod's service account.
-    #[error("no access to an API server: set KUBECONFIG, or run in a Pod with a service account")]
-    Config(#[from] kube::config::InferConfigError),
-    /// What was found does not make a client.
-    #[error("cannot make a client of the API server")]
-    Client(#[from] kube::Error),
-}
-
-/// A client by KUBECONFIG, else by the Pod's service account, with the limits of this module.
-///
-/// # Errors
-/// Why there is none.
-pub async fn client() -> Result<Client, NoClient> {
-    let mut config = Config::infer().await?;
-    config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(READ);
-    // The time a connection was idle before it is used again does not count as silence.
-    config.reset_reader_on_write = true;
-    // The pauses of this module are the only ones.
-    config.default_retry = false;
-    Ok(Client::try_from(config)?)
-}
 
 /// The watch of EndpointSlices in all namespaces.
 pub struct SliceWatch {

@@ -10,12 +10,15 @@
 //! - [`ready`]: what a program still waits for
 //! - [`http`]: an HTTP listener with limits and a graceful end
 //! - [`admin`]: `/metrics`, `/healthz`, `/readyz`
+//! - `kube`: the client of an API server (feature `kube`)
 //! - [`metrics`]: the registry of metrics, build information, durations measured by a guard
 
 pub mod admin;
 pub mod args;
 pub mod clock;
 pub mod http;
+#[cfg(feature = "kube")]
+pub mod kube;
 pub mod logs;
 pub mod metrics;
 pub mod program;
