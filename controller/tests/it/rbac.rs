@@ -42,6 +42,30 @@ fn the_controller_may_write_what_it_makes_and_one_lease() {
     assert_eq!(allowed, expected.map(str::to_owned).into());
 }
 
+/// What is watched is never read one by one; the Lease and `kube-system` are.
+#[test]
+fn the_controller_reads_by_list_and_watch_and_one_by_one_only_what_it_asks_for() {
+    let reads: BTreeSet<String> = rules("rbac.yaml")
+        .into_iter()
+        .flat_map(|rule| {
+            let verbs =
+                rule.verbs.into_iter().filter(|verb| ["get", "list", "watch"].contains(&verb.as_str()));
+            let verbs = verbs.collect::<Vec<_>>().join(",");
+            rule.resources.unwrap_or_default().into_iter().map(move |resource| format!("{resource} {verbs}"))
+        })
+        .filter(|read| !read.ends_with(' '))
+        .collect();
+    let expected = [
+        "endpointslices list,watch",
+        "leases get,list,watch",
+        "namespaces get,list,watch",
+        "serviceexports list,watch",
+        "serviceimports list,watch",
+        "services list,watch",
+    ];
+    assert_eq!(reads, expected.map(str::to_owned).into());
+}
+
 fn rules(file: &str) -> Vec<PolicyRule> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file);
     let objects: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();

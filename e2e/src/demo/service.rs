@@ -19,7 +19,7 @@ use crate::{
 
 const NAME: &str = "global-discovery-service";
 const NAMESPACE: &str = "global-discovery";
-/// The permissions of the service, which the chart gives too.
+/// The namespace and the permissions of the service, which the chart gives too.
 const RBAC: &str = include_str!("../../../discovery/deploy/rbac.yaml");
 
 /// A running discovery service.
@@ -33,8 +33,7 @@ pub(crate) struct Discovery {
 impl Discovery {
     /// Starts it in a cluster, with its checked-in permissions.
     pub(crate) async fn start(cluster: &Cluster, folder: &Path, flags: &[String]) -> Result<Self> {
-        let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n---\n");
-        cluster.apply_yaml(&format!("{namespace}{RBAC}")).await?;
+        cluster.apply_yaml(RBAC).await?;
         let kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, NAME).await?;
         let address = free_address()?;
         // No Service in front of it has to learn first that it ends.
