@@ -23,7 +23,7 @@ mod services;
 pub use member::Member;
 
 use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
-use crate::lease::{Hold, JudgingClock};
+use crate::lease::{Census, Hold, JudgingClock};
 use crate::model::{Change, EndpointSet, ExportSpec, Header, MemberState, Object, ObjectKey};
 use crate::time::Timestamp;
 use crate::timing::Timing;
@@ -319,6 +319,11 @@ impl Registry {
     /// Whether verdicts wait since most members are silent.
     pub const fn is_holding(&self) -> bool {
         self.hold.until().is_some()
+    }
+
+    /// How many members there are to judge, and how many of them are silent.
+    pub fn census(&self) -> Census {
+        judge::census(&self.members, self.policy.timing, self.clock.now())
     }
 
     /// What happened since the start.

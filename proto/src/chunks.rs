@@ -21,8 +21,8 @@ const ELEMENT_OVERHEAD: usize = 6;
 /// A set with more endpoints is refused as it is read; below, [`mcs_core::validate::check_endpoints`] decides.
 const MAX_READ: usize = 2 * MAX_ENDPOINTS;
 
-/// At most this many left out endpoints are named for one set; the rest is only counted.
-const MAX_DROPPED: usize = 100;
+/// At most this many left out endpoints are named for one set, or in the answer to one call; the rest goes unnamed.
+pub const MAX_DROPPED: usize = 100;
 
 /// A set as messages: at least one, each below [`CHUNK_BYTES`], all but the last with `more`.
 pub fn split(endpoints: &EndpointSet) -> Vec<pb::EndpointSet> {

@@ -2,24 +2,28 @@
 //!
 //! Every access goes through one lock and is preceded by a look at the clock, so that no answer shows a lease that has
 //! run out. What changed is encoded once, when it changes, and told to all watchers by a revision; they take it from
-//! the log at their own pace.
+//! the log at their own pace. Verdicts that a change tells of are logged when the lock is free again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mcs_core::ids::Epoch;
+use mcs_core::ids::{ClustersetId, Epoch};
 use mcs_core::log::StateLog;
+use mcs_core::model::{Object, ObjectKey};
 use mcs_core::registry::{Policy, Registry};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::frames::change_steps;
 use tokio::sync::watch;
 
+use crate::verdicts::{Cause, Verdict, Verdicts};
+
 /// The messages that tell one object.
 pub(crate) type Steps = Arc<[EncodedStep]>;
 
 /// One clusterset.
 pub(crate) struct Clusterset {
+    id: ClustersetId,
     state: Mutex<State>,
     reached: watch::Sender<Reached>,
     clock: Arc<dyn Clock>,
@@ -34,27 +38,38 @@ pub(crate) type Reached = (u64, bool);
 pub(crate) struct State {
     pub(crate) registry: Registry,
     pub(crate) log: StateLog<Steps>,
+    verdicts: Verdicts,
 }
 
 impl State {
-    /// Takes what the registry changed into the log.
-    fn drain(&mut self) {
+    /// Takes what the registry changed into the log, and says what was judged.
+    fn drain(&mut self, cause: Cause, now: Timestamp) -> Vec<Verdict> {
+        let mut judged = self.verdicts.of_all(&self.registry, now);
         while let Some(change) = self.registry.next_change() {
-            let steps = change
-                .object
-                .is_some()
-                .then(|| change_steps(&change).iter().map(EncodedStep::from).collect());
-            self.log.append(change.key, change.revision, steps);
+            if let ObjectKey::Section(cluster) = &change.key {
+                let section = match &change.object {
+                    Some(Object::Section(section)) => Some(section),
+                    _ => None,
+                };
+                judged.extend(self.verdicts.of_one(cluster, section, cause, &self.registry, now));
+            }
+            let steps = change_steps(&change).iter().map(EncodedStep::from).collect();
+            match change.object {
+                Some(_) => self.log.append(change.key, change.revision, Some(steps)),
+                None => self.log.append_removal(change.key, change.revision, steps),
+            }
         }
+        judged
     }
 }
 
 impl Clusterset {
     /// A clusterset without clusters.
-    pub(crate) fn new(policy: Policy, epoch: Epoch, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(id: ClustersetId, policy: Policy, epoch: Epoch, clock: Arc<dyn Clock>) -> Self {
         let registry = Registry::new(policy, epoch, clock.elapsed());
         Self {
-            state: Mutex::new(State { registry, log: StateLog::default() }),
+            id,
+            state: Mutex::new(State { registry, log: StateLog::default(), verdicts: Verdicts::default() }),
             reached: watch::Sender::new((0, false)),
             clock,
             lease: policy.timing.lease(),
@@ -68,10 +83,14 @@ impl Clusterset {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.elapsed();
         state.registry.handle_timeout(now);
+        let mut judged = state.drain(Cause::Time, now);
         let answer = act(&mut state, now);
-        state.drain();
+        judged.extend(state.drain(Cause::Call, now));
         let reached = (state.log.revision(), state.registry.is_complete(now));
         drop(state);
+        for verdict in judged {
+            verdict.log(&self.id);
+        }
         // A later moment may have been told already; its revision stands.
         self.reached.send_if_modified(|told| {
             let newer = reached.0 > told.0 || (reached.0 == told.0 && reached.1 != told.1);
@@ -86,10 +105,7 @@ impl Clusterset {
     /// Lets the registry judge, and wakes watchers that may have to be told of its completeness. Says when it is to be
     /// called again.
     pub(crate) fn judge(&self) -> Option<Timestamp> {
-        let complete =
-            |state: &mut State, now| (state.registry.is_complete(now), state.registry.poll_timeout());
-        let (_, next) = self.with(complete);
-        next
+        self.with(|state, _| state.registry.poll_timeout())
     }
 
     /// Learns of changes.

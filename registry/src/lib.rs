@@ -6,6 +6,7 @@
 //! | [`args`] | flags → [`Config`] |
 //! | `service` | use cases: checks what comes in, finds the clusterset, answers |
 //! | `clusterset` | one clusterset: [`mcs_core::registry`] and [`mcs_core::log`] behind a lock; a change is encoded once |
+//! | `verdicts` | what is logged of leases and members |
 //! | `watch` | a watcher: a cursor into the log |
 //! | `lists` | pages of clusters, exports and imports |
 //! | `grpc`, `rest` | the same use cases over two transports |
@@ -23,6 +24,7 @@ mod lists;
 mod metrics;
 mod rest;
 mod service;
+mod verdicts;
 mod watch;
 
 use std::sync::Arc;

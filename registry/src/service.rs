@@ -15,6 +15,7 @@ use mcs_core::registry::{Op, Policy, Refused, Registered, Registration, Removed,
 use mcs_core::time::{Clock, Timestamp};
 use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
 use mcs_core::version::{Leaf, Sum, Version};
+use mcs_proto::chunks::MAX_DROPPED;
 use mcs_proto::convert::{Member, ReadOp};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
@@ -116,7 +117,8 @@ impl Service {
             return Err(Error::Limit { limit: "the number of clustersets", most: MAX_CLUSTERSETS });
         }
         info!(%clusterset, "clusterset begun");
-        let new = Arc::new(Clusterset::new(self.policy, self.epoch, Arc::clone(&self.clock)));
+        let new = Clusterset::new(clusterset.clone(), self.policy, self.epoch, Arc::clone(&self.clock));
+        let new = Arc::new(new);
         known.insert(clusterset.clone(), Arc::clone(&new));
         self.deadlines.notify_one();
         Ok(new)
@@ -130,18 +132,21 @@ impl Service {
     /// Takes a cluster into its clusterset, or its lead over.
     pub(crate) fn register(&self, member: &Member, registration: Registration) -> Result<Registered, Error> {
         let clusterset = self.known_or_new(&member.clusterset)?;
-        let (version, instance, build) =
-            (registration.version, registration.instance.clone(), registration.build.clone());
+        let Registration { version, instance, build, region, .. } = registration.clone();
+        let region = region.map(|region| region.to_string());
         let answer =
             clusterset.with(|state, now| state.registry.register(&member.cluster, registration, now));
         self.deadlines.notify_one();
         match &answer {
             Ok(registered) => info!(
-                clusterset = %member.clusterset, cluster = %member.cluster, %version, instance, build,
-                differs = registered.differs, "cluster registered"
+                clusterset = %member.clusterset, cluster = %member.cluster, uid = %member.uid, region, %version,
+                instance, build, differs = registered.differs, "cluster registered"
             ),
             Err(refused) => {
-                warn!(clusterset = %member.clusterset, cluster = %member.cluster, %version, %refused, "registration refused");
+                warn!(
+                    clusterset = %member.clusterset, cluster = %member.cluster, uid = %member.uid, %version,
+                    %refused, "registration refused"
+                );
             }
         }
         Ok(answer?)
@@ -155,7 +160,8 @@ impl Service {
         Ok(clusterset.with(renew)?)
     }
 
-    /// Takes changes, each by itself: one outcome a change.
+    /// Takes changes, each by itself: one outcome a change. All outcomes together name at most [`MAX_DROPPED`]
+    /// endpoints that were left out.
     pub(crate) fn write(
         &self,
         member: &Member,
@@ -165,14 +171,24 @@ impl Service {
         let clusterset = self.of_member(member)?;
         let mut outcomes: Vec<(pb::ServiceKey, Outcome)> = Vec::with_capacity(ops.len());
         let (mut accepted, mut places) = (Vec::new(), Vec::new());
+        let (mut left_out, mut named) = (0, 0);
         for op in ops {
             let checked = op.read.and_then(|(op, unreadable)| check(op, unreadable));
-            let outcome = checked.map(|(op, dropped)| {
+            let outcome = checked.map(|(op, mut dropped)| {
                 places.push(outcomes.len());
                 accepted.push(op);
+                left_out += dropped.len();
+                dropped.truncate(MAX_DROPPED - named);
+                named += dropped.len();
                 dropped
             });
             outcomes.push((op.key, outcome));
+        }
+        if left_out > named {
+            warn!(
+                clusterset = %member.clusterset, cluster = %member.cluster, %version, left_out, named,
+                "too many endpoints were left out to name them all"
+            );
         }
         let write = |state: &mut State, now| {
             state.registry.write(&member.cluster, &member.uid, version, accepted, now)

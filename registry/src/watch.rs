@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::Stream;
 use mcs_core::ids::Epoch;
 use mcs_core::log::TooOld;
-use mcs_core::model::{Change, Frame, ObjectKey};
+use mcs_core::model::{Frame, ObjectKey};
 use mcs_core::time::Timestamp;
 use mcs_core::timing::Timing;
 use mcs_proto::encoded::EncodedStep;
@@ -151,14 +151,9 @@ impl Watcher {
     /// Takes changes after a revision, and says which was the last.
     fn take_changes(&mut self, state: &State, after: u64) -> Result<Option<u64>, TooOld> {
         let (mut last, mut bytes) = (None, 0);
-        for (revision, key, steps) in state.log.since(after)? {
-            bytes += match steps {
-                Some(steps) => self.take(steps),
-                None => {
-                    self.tell(&Frame::Change(Change { revision, key: key.clone(), object: None }));
-                    0
-                }
-            };
+        for (revision, _, steps) in state.log.since(after)? {
+            // The clusterset's log has the messages of removals too.
+            bytes += steps.map_or(0, |steps| self.take(steps));
             last = Some(revision);
             if bytes >= BATCH_BYTES {
                 break;

@@ -7,6 +7,7 @@ use crate::ids::{ClusterId, ClusterUid};
 use crate::lease::{Census, Lease, Tick};
 use crate::model::{Export, ObjectKey};
 use crate::time::Timestamp;
+use crate::timing::Timing;
 use crate::version::{Sum, Version};
 use std::collections::BTreeMap;
 
@@ -268,7 +269,7 @@ fn reschedule(
     due.insert((at, cluster.clone()));
 }
 
-fn census(members: &BTreeMap<ClusterId, Member>, timing: crate::timing::Timing, judged: Timestamp) -> Census {
+pub(super) fn census(members: &BTreeMap<ClusterId, Member>, timing: Timing, judged: Timestamp) -> Census {
     let mut census = Census::default();
     for member in members.values() {
         let (counts, silent) = match member.standing {

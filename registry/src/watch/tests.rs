@@ -3,8 +3,8 @@
 use std::pin::Pin;
 
 use futures::StreamExt;
-use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
-use mcs_core::model::{EndpointSet, ExportSpec, Object};
+use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, ServiceKey};
+use mcs_core::model::{Change, EndpointSet, ExportSpec, Object};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::ManualClock;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -75,6 +75,24 @@ async fn a_change_is_the_same_bytes_for_every_watcher() {
 }
 
 #[tokio::test]
+async fn a_removal_is_the_same_bytes_for_every_watcher() {
+    let mut exporter = Exporter::new();
+    exporter.put("cart");
+    let mut watchers = [exporter.watch(), exporter.watch()];
+    for watcher in &mut watchers {
+        // Begin, section, header, part, end.
+        watcher.read(5).await;
+    }
+    exporter.delete("cart");
+    // The section's new version, then the part and the header that are gone.
+    for _ in 0..3 {
+        let [one, other] = &mut watchers;
+        let (one, other) = (one.stream.next().await.unwrap(), other.stream.next().await.unwrap());
+        assert!(one.unwrap().shares_bytes_with(&other.unwrap()));
+    }
+}
+
+#[tokio::test]
 async fn a_drain_ends_a_watcher_that_has_more_to_read() {
     let mut exporter = Exporter::new();
     exporter.put("cart");
@@ -123,7 +141,8 @@ impl Exporter {
             max_exports: 10,
         };
         let clock = Arc::new(ManualClock::default());
-        let clusterset = Arc::new(Clusterset::new(policy, Epoch(1), clock));
+        let clusterset =
+            Arc::new(Clusterset::new(ClustersetId::new("prod").unwrap(), policy, Epoch(1), clock));
         let uid = ClusterUid::new("u-1").unwrap();
         let registration = Registration {
             uid: uid.clone(),
