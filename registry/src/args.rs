@@ -20,6 +20,11 @@ const MASS_EXPIRY_MIN_ACTIVE: usize = 3;
 /// The least message limit: a chunk of 1 MiB and what is around it must fit.
 const MIN_MESSAGE_BYTES: usize = 2 * 1024 * 1024;
 
+/// A connection lives at least this many leases, as two thirds of one are enough to look silent.
+const LEASES_OF_A_CONNECTION: u32 = 4;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Holds the clusters of clustersets and what they export, and merges their exports into imports
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mcs-registry")]
@@ -47,7 +52,8 @@ pub struct Args {
     /// How long leases are not judged then [default: the lease duration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub mass_expiry_hold: Option<Duration>,
-    /// Connections are ended after this, give or take a tenth, so that load spreads over replicas after a rollout
+    /// Connections are ended after this, give or take a tenth, so that load spreads over replicas after a rollout. At
+    /// least 4 lease durations
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30m")]
     pub max_connection_age: Duration,
     /// The largest message that is read, in bytes. The default is gRPC's own; larger sets of endpoints are split
@@ -97,8 +103,21 @@ impl Check for Args {
                 "--lease-duration must be at least {MIN_LEASE:?}: shorter, delays look like deaths"
             ));
         }
-        if self.max_connection_age < self.lease_duration {
-            return Err("--max-connection-age must be at least --lease-duration".to_owned());
+        for (flag, duration, most) in [
+            ("lease-duration", Some(self.lease_duration), DAY),
+            ("mass-expiry-hold", self.mass_expiry_hold, DAY),
+            ("max-connection-age", Some(self.max_connection_age), DAY * 365),
+        ] {
+            if duration.is_some_and(|duration| duration > most) {
+                return Err(format!("--{flag} must be at most {} days", most.as_secs() / DAY.as_secs()));
+            }
+        }
+        let least_age = self.lease_duration * LEASES_OF_A_CONNECTION;
+        if self.max_connection_age < least_age {
+            return Err(format!(
+                "--max-connection-age must be at least {least_age:?}, {LEASES_OF_A_CONNECTION} times \
+                 --lease-duration: a renewal or a sync must not often meet the end of its connection"
+            ));
         }
         if self.max_message_bytes < MIN_MESSAGE_BYTES {
             return Err(format!(

@@ -3,15 +3,17 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use mcs_core::model::Frame;
 use mcs_core::registry::Policy;
 use mcs_core::timing::Timing;
+use mcs_core::version::{Sum, Version};
 use mcs_registry::Config;
 use mcs_registry::args::Args;
 
-use crate::started::{client, id, prod};
+use crate::started::{LIMIT, client, id, member, prod, registration};
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mcs-registry"));
@@ -29,7 +31,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 
 #[test]
 fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["--grpc-listen=9090"], "--grpc-listen"),
         (&["--rest-listen=::1:8080"], "--rest-listen"),
         (&["--admin-listen=here"], "--admin-listen"),
@@ -37,7 +39,11 @@ fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
         (&["--lease-duration=30"], "--lease-duration"),
         (&["--lease-duration=10ms"], "--lease-duration"),
         (&["--mass-expiry-threshold=1.5"], "--mass-expiry-threshold"),
-        (&["--max-connection-age=1s"], "--max-connection-age"),
+        (&["--lease-duration=25h", "--max-connection-age=30days"], "--lease-duration"),
+        (&["--lease-duration=500000000000years"], "--lease-duration"),
+        (&["--mass-expiry-hold=25h"], "--mass-expiry-hold"),
+        (&["--max-connection-age=119s"], "--max-connection-age"),
+        (&["--max-connection-age=2years"], "--max-connection-age"),
         (&["--max-message-bytes=1000"], "--max-message-bytes"),
         (&["--max-clusters=0"], "--max-clusters"),
         (&["--max-exports-per-cluster=-1"], "--max-exports-per-cluster"),
@@ -105,30 +111,53 @@ async fn sigterm_ends_it_within_seconds_while_a_watch_is_open() {
     assert_eq!(code, Some(0));
 }
 
+#[tokio::test]
+async fn a_lease_that_runs_out_is_logged_with_its_cluster() {
+    let running = Running::start_with(&["--lease-duration=1s"]);
+    let east = member("east", "u-1");
+    let register = registration(&east, Version::new(1, 1), Sum::EMPTY);
+    client(running.grpc).register(&east, &register).await.unwrap();
+    let logged = tokio::task::spawn_blocking(move || {
+        let line =
+            running.lines.iter().find(|line| line["message"].to_string().contains("lease ran out")).unwrap();
+        ["clusterset", "cluster", "exports"].map(|field| line[field].clone())
+    });
+    let expected: [serde_json::Value; 3] = ["prod".into(), "east".into(), 0.into()];
+    assert_eq!(tokio::time::timeout(LIMIT, logged).await.unwrap().unwrap(), expected);
+}
+
 /// The program, killed when it is dropped.
 struct Running {
     child: Child,
     grpc: SocketAddr,
+    /// What it logs after its start.
+    lines: mpsc::Receiver<serde_json::Value>,
 }
 
 impl Running {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(flags: &[&str]) -> Self {
         let mut child = program()
+            .args(flags)
             .args(["--grpc-listen=127.0.0.1:0", "--rest-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
             .arg("--log-format=json")
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let grpc = loop {
-            let line: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-            if let Some(address) = line["grpc"].as_str() {
-                break address.parse().unwrap();
+        let (sender, lines) = mpsc::channel();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        // Read whether or not a test asks, so that what is logged does not fill the pipe.
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let _ = sender.send(serde_json::from_str(&line).unwrap());
             }
-        };
-        // What it logs further must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, grpc }
+        });
+        let address = |line: serde_json::Value| line["grpc"].as_str().map(|address| address.parse().unwrap());
+        let grpc = lines.iter().find_map(address).unwrap();
+        Self { child, grpc, lines }
     }
 }
 
