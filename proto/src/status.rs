@@ -7,7 +7,7 @@
 //! | two clusters with one id | ALREADY_EXISTS | `CLAIMED`: `cluster`, `holder`, `caller` |
 //! | a cluster that is not known | NOT_FOUND | `UNKNOWN_CLUSTER`: `cluster` |
 //! | an active cluster is to be removed | FAILED_PRECONDITION | `LEASE_ACTIVE`: `cluster` |
-//! | too many clusters or exports | RESOURCE_EXHAUSTED | `LIMIT`: `limit`, `most` |
+//! | too many clusters or clustersets, or a call that is too large | RESOURCE_EXHAUSTED | `LIMIT`: `limit`, `most` |
 //! | a sync that was overtaken | ABORTED | `NO_SYNC`: `cluster` |
 //! | the registry ends, or its store is away | UNAVAILABLE | `UNAVAILABLE` |
 //!

@@ -24,6 +24,9 @@ pub(crate) enum Error {
         /// The most.
         most: usize,
     },
+    /// The caller's stream broke, or a message of it could not be taken: the transport says why.
+    #[error("the stream broke: {}", .0.message())]
+    Stream(Status),
     /// The registry ends.
     #[error("this registry is shutting down: go on with another, or with this one once it is back")]
     Draining,
@@ -35,6 +38,7 @@ impl From<Error> for Status {
             Error::Invalid(invalid) => status::invalid(invalid),
             Error::Refused(refused) => status::refused(refused),
             Error::Limit { limit, most } => status::limit(error.to_string(), limit, *most),
+            Error::Stream(broken) => Self::new(broken.code(), error.to_string()),
             Error::Draining => status::unavailable(error.to_string()),
         }
     }
@@ -85,6 +89,8 @@ mod tests {
             (Refused::Active { cluster: cluster() }.into(), Code::FailedPrecondition, 400),
             (Refused::TooManyClusters { limit: 1 }.into(), Code::ResourceExhausted, 429),
             (Error::Limit { limit: "clustersets", most: 1 }, Code::ResourceExhausted, 429),
+            (Error::Stream(Status::cancelled("gone")), Code::Cancelled, 500),
+            (Error::Stream(Status::out_of_range("too large")), Code::OutOfRange, 400),
             (Error::Draining, Code::Unavailable, 503),
         ];
         for (error, code, http) in cases {

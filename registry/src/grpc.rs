@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use mcs_core::timing::Timing;
 use mcs_proto::FILE_DESCRIPTOR_SET;
-use mcs_proto::convert::ConversionError;
 use mcs_proto::pb::imports_server::ImportsServer;
 use mcs_proto::pb::members_server::MembersServer;
 use mcs_runtime::shutdown::Watch;
@@ -48,10 +47,9 @@ impl Grpc {
         method: &'static str,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<Response<T>, Status> {
-        let began = self.metrics.begin();
+        let request = self.metrics.begin("grpc", method);
         let answer = answer.await.map(Response::new).map_err(Status::from);
-        let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
-        self.metrics.end(began, "grpc", method, code);
+        request.ended(answer.as_ref().map_or_else(Status::code, |_| Code::Ok));
         answer
     }
 }
@@ -117,9 +115,4 @@ fn server(timing: Timing, age: Duration) -> Server {
 /// end theirs together.
 fn connection_age(age: Duration) -> Duration {
     age.mul_f64(rand::rng().random_range(0.9..1.1))
-}
-
-/// A stream that broke, or that has more than it may.
-fn broken(status: &Status) -> Error {
-    ConversionError::new("the stream", format!("broke: {}", status.message())).into()
 }

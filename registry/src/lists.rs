@@ -47,11 +47,9 @@ impl Page {
             Ok(0) | Err(_) => MAX_PAGE,
             Ok(size) => size.min(MAX_PAGE),
         };
-        let after = match token.split_once('~') {
+        let after = match token.split_once('~').map(|(entry, pieces)| (entry, pieces.parse())) {
             None if token.is_empty() => None,
-            Some((entry, pieces)) if !entry.is_empty() && pieces.parse::<usize>().is_ok() => {
-                Some(Place { entry: entry.to_owned(), pieces: pieces.parse().unwrap_or_default() })
-            }
+            Some((entry, Ok(pieces))) if !entry.is_empty() => Some(Place { entry: entry.to_owned(), pieces }),
             _ => return Err(ConversionError::new("page_token", "was not given by this list")),
         };
         Ok(Self { size, bytes, after })

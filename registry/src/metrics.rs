@@ -38,15 +38,35 @@ impl Metrics {
         Ok(Self { requests, clock })
     }
 
-    /// When a request began.
-    pub(crate) fn begin(&self) -> Timestamp {
-        self.clock.elapsed()
+    /// A request begins.
+    pub(crate) fn begin(&self, transport: &'static str, method: &'static str) -> Request {
+        let began = self.clock.elapsed();
+        Request { metrics: self.clone(), transport, method, began, code: Code::Cancelled }
     }
+}
 
-    /// A request that began then has ended.
-    pub(crate) fn end(&self, began: Timestamp, transport: &str, method: &str, code: Code) {
-        let seconds = self.clock.elapsed().since(began).as_secs_f64();
-        self.requests.with_label_values(&[transport, method, &format!("{code:?}")]).observe(seconds);
+/// A request under way. It is observed when it is dropped, as cancelled unless it ended.
+pub(crate) struct Request {
+    metrics: Metrics,
+    transport: &'static str,
+    method: &'static str,
+    began: Timestamp,
+    code: Code,
+}
+
+impl Request {
+    /// It ended with this code.
+    pub(crate) fn ended(mut self, code: Code) {
+        self.code = code;
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let Metrics { requests, clock } = &self.metrics;
+        let seconds = clock.elapsed().since(self.began).as_secs_f64();
+        let code = format!("{:?}", self.code);
+        requests.with_label_values(&[self.transport, self.method, &code]).observe(seconds);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
@@ -55,16 +56,17 @@ pub(crate) fn router(service: Arc<Service>, metrics: Metrics) -> Router {
         .with_state(Rest { service, metrics })
 }
 
-type Params = Result<Query<Asked>, axum::extract::rejection::QueryRejection>;
+type Named = Result<Path<String>, PathRejection>;
+type Params = Result<Query<Asked>, QueryRejection>;
 
-async fn clusters(rest: State<Rest>, Path(clusterset): Path<String>, asked: Params) -> Response {
-    rest.answer("ListClusters", &clusterset, asked, |service, clusterset, _, page| {
+async fn clusters(rest: State<Rest>, clusterset: Named, asked: Params) -> Response {
+    rest.answer("ListClusters", clusterset, asked, |service, clusterset, _, page| {
         Ok(service.list_clusters(clusterset, page))
     })
 }
 
-async fn exports(rest: State<Rest>, Path(clusterset): Path<String>, asked: Params) -> Response {
-    rest.answer("ListExports", &clusterset, asked, |service, clusterset, asked, page| {
+async fn exports(rest: State<Rest>, clusterset: Named, asked: Params) -> Response {
+    rest.answer("ListExports", clusterset, asked, |service, clusterset, asked, page| {
         let of = match asked.cluster.as_str() {
             "" => None,
             cluster => Some(ClusterId::new(cluster).map_err(ConversionError::from)?),
@@ -73,8 +75,8 @@ async fn exports(rest: State<Rest>, Path(clusterset): Path<String>, asked: Param
     })
 }
 
-async fn imports(rest: State<Rest>, Path(clusterset): Path<String>, asked: Params) -> Response {
-    rest.answer("ListImports", &clusterset, asked, |service, clusterset, asked, page| {
+async fn imports(rest: State<Rest>, clusterset: Named, asked: Params) -> Response {
+    rest.answer("ListImports", clusterset, asked, |service, clusterset, asked, page| {
         Ok(service.list_imports(clusterset, asked.include_endpoints, page))
     })
 }
@@ -83,11 +85,11 @@ impl Rest {
     fn answer<T: Serialize>(
         &self,
         method: &'static str,
-        clusterset: &str,
+        clusterset: Named,
         asked: Params,
         list: impl FnOnce(&Service, &ClustersetId, &Asked, &Page) -> Result<T, Error>,
     ) -> Response {
-        let began = self.metrics.begin();
+        let request = self.metrics.begin("rest", method);
         let listed = read(clusterset, asked)
             .and_then(|(clusterset, asked, page)| list(&self.service, &clusterset, &asked, &page))
             .map_err(Status::from);
@@ -96,12 +98,14 @@ impl Rest {
             Ok(listed) => written(StatusCode::OK, &listed),
             Err(status) => refused(&status),
         };
-        self.metrics.end(began, "rest", method, code);
+        request.ended(code);
         response
     }
 }
 
-fn read(clusterset: &str, asked: Params) -> Result<(ClustersetId, Asked, Page), Error> {
+fn read(clusterset: Named, asked: Params) -> Result<(ClustersetId, Asked, Page), Error> {
+    let Path(clusterset) =
+        clusterset.map_err(|rejection| ConversionError::new("the path", rejection.body_text()))?;
     let clusterset = ClustersetId::new(clusterset).map_err(ConversionError::from)?;
     let Query(asked) = asked.map_err(|rejection| ConversionError::new("the query", rejection.body_text()))?;
     let page = Page::read(asked.page_size, &asked.page_token, PAGE_BYTES)?;

@@ -13,19 +13,24 @@ use mcs_proto::pb;
 use mcs_proto::pb::members_server::Members;
 use mcs_proto::pb::sync_request::Step as Ask;
 use mcs_proto::pb::sync_response::Step as Tell;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::debug;
 
-use super::{Grpc, broken};
+use super::Grpc;
 use crate::error::Error;
 
 /// This many answers of a sync wait for their reader at most.
 const ANSWERS: usize = 16;
 
-/// A sync may name this many times the exports that a cluster may have: those above the limit are refused one by one.
+/// A write or a sync may name this many times the exports that a cluster may have: those above the limit are refused
+/// one by one.
 const NAMES_FACTOR: usize = 2;
+
+/// The most bytes of a write, which is held until it is whole: the largest export that there may be, several times.
+const MAX_WRITE_BYTES: usize = 64 * 1024 * 1024;
 
 #[tonic::async_trait]
 impl Members for Grpc {
@@ -74,10 +79,21 @@ impl Members for Grpc {
                 next(&mut stream).await?.ok_or_else(|| ConversionError::missing("the first message"))?;
             let (member, version) = read_write_head(&mut first)?;
             let (mut reader, mut ops) = (OpReader::default(), Vec::new());
+            let (most, mut bytes) = (self.most_names(), 0);
             let mut message = Some(first);
             while let Some(part) = message {
+                bytes += part.encoded_len();
+                if bytes > MAX_WRITE_BYTES {
+                    return Err(Error::Limit {
+                        limit: "the number of bytes in a write",
+                        most: MAX_WRITE_BYTES,
+                    });
+                }
                 for op in part.ops {
                     ops.extend(reader.push(op)?);
+                    if ops.len() > most {
+                        return Err(Error::Limit { limit: "the number of changes in a write", most });
+                    }
                 }
                 message = next(&mut stream).await?;
             }
@@ -96,13 +112,12 @@ impl Members for Grpc {
         let (answers, receiver) = mpsc::channel(ANSWERS);
         let grpc = self.clone();
         tokio::spawn(async move {
-            let began = grpc.metrics.begin();
-            let code = tokio::select! {
-                code = grpc.answer_sync(request.into_inner(), &answers) => code,
+            let measured = grpc.metrics.begin("grpc", "Sync");
+            tokio::select! {
+                code = grpc.answer_sync(request.into_inner(), &answers) => measured.ended(code),
                 // The caller has gone, and nothing is deleted.
-                () = answers.closed() => Code::Cancelled,
-            };
-            grpc.metrics.end(began, "grpc", "Sync", code);
+                () = answers.closed() => {}
+            }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
@@ -132,12 +147,17 @@ impl Members for Grpc {
 
 /// The next message of a stream; none at its end.
 async fn next<T>(stream: &mut Streaming<T>) -> Result<Option<T>, Error> {
-    stream.message().await.map_err(|status| broken(&status))
+    stream.message().await.map_err(Error::Stream)
 }
 
 type Answers = mpsc::Sender<Result<pb::SyncResponse, Status>>;
 
 impl Grpc {
+    /// The most exports that one call may name.
+    fn most_names(&self) -> usize {
+        self.service.max_exports().saturating_mul(NAMES_FACTOR)
+    }
+
     /// Leads a sync to its end, and says how it ended. The drain ends it.
     async fn answer_sync(&self, mut stream: Streaming<pb::SyncRequest>, answers: &Answers) -> Code {
         let ended = tokio::select! {
@@ -197,7 +217,7 @@ impl Grpc {
         stream: &mut Streaming<pb::SyncRequest>,
         answers: &Answers,
     ) -> Result<BTreeSet<ServiceKey>, Error> {
-        let most = self.service.max_exports().saturating_mul(NAMES_FACTOR);
+        let most = self.most_names();
         let mut named = BTreeSet::new();
         loop {
             match next_ask(stream).await? {

@@ -6,6 +6,7 @@ mod leases;
 mod ports;
 mod program;
 mod rest;
+mod stalls;
 mod started;
 mod syncs;
 mod watches;

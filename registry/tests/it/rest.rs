@@ -205,7 +205,9 @@ async fn errors_are_google_rpc_status_with_the_matching_code() {
     let cases = [
         ("GET", "/v1/clustersets/prod/clusters?pageToken=7", "400 Bad Request", 3),
         ("GET", "/v1/clustersets/prod/imports?includeEndpoints=perhaps", "400 Bad Request", 3),
+        ("GET", "/v1/clustersets/%FF/clusters", "400 Bad Request", 3),
         ("GET", "/v2", "404 Not Found", 5),
+        ("GET", "/v1/clustersets/prod", "404 Not Found", 5),
         ("DELETE", clusters, "405 Method Not Allowed", 12),
     ];
     for (method, path, status, code) in cases {

@@ -10,6 +10,7 @@ use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::{ManualClock, WallTime};
 use mcs_core::timing::{MAX_TICK, Timing};
 use mcs_core::version::{Leaf, Sum, Version};
+use mcs_proto::chunks::SetReader;
 use mcs_proto::client::{RegistryClient, WatchStream, Written};
 use mcs_proto::convert::Member;
 use mcs_registry::{Config, Listeners, serve};
@@ -200,6 +201,15 @@ pub(crate) fn endpoints(count: u32) -> EndpointSet {
             Endpoint { ready: Some(true), zone: Some("eu-west-1a".to_owned()), ..Endpoint::default() };
         set.insert(group.clone(), IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + index)), endpoint);
     }
+    set
+}
+
+/// A set as it was told, all of it readable.
+pub(crate) fn read_set(told: Option<mcs_proto::pb::EndpointSet>) -> EndpointSet {
+    let mut reader = SetReader::default();
+    assert!(reader.push(Some(told.unwrap())), "the set has no end");
+    let (set, dropped) = reader.finish().unwrap();
+    assert_eq!(dropped, []);
     set
 }
 

@@ -5,9 +5,8 @@ use mcs_core::model::{Frame, Object};
 use mcs_core::registry::Op;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::client::Written;
-use mcs_proto::convert::endpoint_set;
 
-use crate::started::{Started, endpoints, key, leaf, prod, put, registration};
+use crate::started::{Started, endpoints, key, leaf, prod, put, read_set, registration};
 
 fn names(ops: &[Op]) -> Vec<(ServiceKey, Leaf)> {
     ops.iter().map(|op| (op.key().clone(), leaf(op))).collect()
@@ -54,6 +53,18 @@ async fn a_sync_that_breaks_deletes_nothing() {
     let (wants, sync) = registry.client.begin_sync(&east.member, version, &names(&[cart])).await.unwrap();
     assert_eq!(wants, []);
     assert_eq!(sync.finish(&[]).await.unwrap().deleted, 1);
+}
+
+#[tokio::test]
+async fn a_cluster_at_its_limit_changes_an_export_for_another_in_one_sync() {
+    let registry = Started::with(|policy| policy.max_exports = 1).await;
+    let mut east = registry.register("east").await;
+    east.write(&[put("old", 1)]).await;
+    let now = [put("new", 1)];
+    let version = east.next();
+    let (_, sync) = registry.client.begin_sync(&east.member, version, &names(&now)).await.unwrap();
+    let synced = sync.finish(&now).await.unwrap();
+    assert_eq!((synced.written, synced.deleted), (accepted(&now), 1));
 }
 
 /// After a restart the member is not whole until its sync has ended, and nothing of it is listed before.
@@ -108,8 +119,8 @@ async fn large_sets_pass_the_default_message_limit_on_every_path() {
 
     let (imports, _) = registry.client.list_imports(&prod(), true).await.unwrap();
     assert_eq!(imports.len(), 201);
-    assert_eq!(imports[0].parts[0].endpoints, Some(endpoint_set(&endpoints(30_000))));
+    assert_eq!(read_set(imports[0].parts[0].endpoints.clone()), endpoints(30_000));
     let (exports, _) = registry.client.list_exports(&prod(), true).await.unwrap();
     assert_eq!(exports.len(), 201);
-    assert_eq!(exports[0].endpoints, Some(endpoint_set(&endpoints(30_000))));
+    assert_eq!(read_set(exports[0].endpoints.clone()), endpoints(30_000));
 }

@@ -5,11 +5,10 @@ use mcs_core::registry::Op;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::client::{Removed, Renewed};
-use mcs_proto::convert::endpoint_set;
 use mcs_proto::status::CallFailed;
 use std::sync::Arc;
 
-use crate::started::{LEASE, Started, endpoints, id, key, member, prod, put, registration};
+use crate::started::{LEASE, Started, endpoints, id, key, member, prod, put, read_set, registration};
 
 #[tokio::test]
 async fn a_renewal_says_whether_both_sides_hold_the_same() {
@@ -119,7 +118,7 @@ async fn a_put_replaces_what_was_there() {
     east.write(&[Op::PutEndpoints { key: key("cart"), leaf: Leaf::default(), endpoints: Arc::clone(&two) }])
         .await;
     let (imports, _) = registry.client.list_imports(&prod(), true).await.unwrap();
-    assert_eq!(imports[0].parts[0].endpoints, Some(endpoint_set(&two)));
+    assert_eq!(read_set(imports[0].parts[0].endpoints.clone()), *two);
 
     east.write(&[Op::Delete { key: key("cart") }]).await;
     assert_eq!(registry.client.list_imports(&prod(), true).await, Ok((Vec::new(), false)));
@@ -156,6 +155,48 @@ async fn limits_are_named() {
     let written = east.write(&[put("cart", 1), put("till", 1)]).await;
     let taken: Vec<_> = written.results.iter().map(|(_, result)| result.is_ok()).collect();
     assert_eq!(taken, [true, false]);
+}
+
+#[tokio::test]
+async fn a_write_that_is_larger_than_all_exports_is_refused_with_the_limit() {
+    let registry = Started::with(|policy| policy.max_exports = 1).await;
+    let east = registry.register("east").await;
+    let ops = ["a", "b", "c"].map(|name| put(name, 1));
+    let refused = registry.client.write(&east.member, Version::new(1, 2), &ops).await;
+    let message = "the number of changes in a write is 2, the most that this registry takes".to_owned();
+    assert_eq!(refused, Err(CallFailed::Limit { message }));
+}
+
+#[tokio::test]
+async fn an_answer_names_a_hundred_endpoints_that_were_left_out() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    let loopback = |name: &str| {
+        let Op::Put { key, leaf, spec, endpoints } = put(name, 1) else { panic!() };
+        let mut all = (*endpoints).clone();
+        let (group, members) = endpoints.groups().iter().next().unwrap();
+        let one = members.values().next().unwrap();
+        for last in 0..80 {
+            all.insert(group.clone(), std::net::Ipv4Addr::new(127, 0, 0, last).into(), one.clone());
+        }
+        Op::Put { key, leaf, spec, endpoints: Arc::new(all) }
+    };
+    let written = east.write(&[loopback("cart"), loopback("till")]).await;
+    let of = |name: &str| written.dropped.iter().filter(|(key, _)| key.name.as_str() == name).count();
+    assert_eq!((of("cart"), of("till")), (80, 20));
+}
+
+#[tokio::test]
+async fn a_message_above_the_limit_is_no_wrong_field() {
+    let registry = Started::new().await;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", registry.grpc)).unwrap();
+    let mut client = mcs_proto::pb::members_client::MembersClient::new(channel.connect().await.unwrap());
+    let too_large = mcs_proto::pb::WriteRequest {
+        clusterset: "x".repeat(5 * 1024 * 1024),
+        ..mcs_proto::pb::WriteRequest::default()
+    };
+    let status = client.write(tokio_stream::iter([too_large])).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::OutOfRange, "{status}");
 }
 
 /// O60: what is not a DNS label is refused, and the field is named.
