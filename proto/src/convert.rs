@@ -13,8 +13,8 @@ mod spec;
 pub use acts::{
     Member, OpReader, ReadOp, op, read_registration, read_result, read_write_head, registration, result,
 };
+pub use endpoints::read_endpoints;
 pub(crate) use endpoints::{empty_group, endpoint};
-pub use endpoints::{read_endpoints, set as endpoint_set};
 pub use merged::{read_header, read_section, section};
 
 use crate::pb;

@@ -53,15 +53,6 @@ pub(crate) fn empty_group(group: &GroupKey) -> pb::EndpointGroup {
     }
 }
 
-/// A whole set as one message, however large; [`crate::chunks::split`] makes several.
-pub fn set(endpoints: &EndpointSet) -> pb::EndpointSet {
-    let groups = endpoints.groups().iter().map(|(group, members)| pb::EndpointGroup {
-        endpoints: members.iter().map(|(address, member)| endpoint(*address, member)).collect(),
-        ..empty_group(group)
-    });
-    pb::EndpointSet { groups: groups.collect(), more: false }
-}
-
 /// Adds a message's endpoints to `endpoints`, and those that cannot be read to `dropped`.
 ///
 /// # Errors

@@ -112,5 +112,9 @@ fn pieces_of_a_listed_import_join_to_one() {
     for chunk in split(&set) {
         join_import(&mut joined, import(vec![part(Some(chunk))]));
     }
-    assert_eq!(joined, [import(vec![part(Some(convert::endpoint_set(&set)))])]);
+    let told = joined[0].parts[0].endpoints.clone();
+    assert_eq!(joined, [import(vec![part(told.clone())])]);
+    let mut reader = SetReader::default();
+    assert!(reader.push(told));
+    assert_eq!(reader.finish(), Ok((set, Vec::new())));
 }
