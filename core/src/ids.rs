@@ -28,10 +28,14 @@ pub enum IdProblem {
     #[error("must be at most {0} characters")]
     TooLong(usize),
     /// It is not a DNS-1123 label.
-    #[error("must consist of lower case letters, digits and '-', and begin and end with a letter or digit (DNS-1123 label)")]
+    #[error(
+        "must consist of lower case letters, digits and '-', and begin and end with a letter or digit (DNS-1123 label)"
+    )]
     NotALabel,
     /// It is not a Kubernetes label value.
-    #[error("must consist of letters, digits, '-', '_' and '.', and begin and end with a letter or digit (label value)")]
+    #[error(
+        "must consist of letters, digits, '-', '_' and '.', and begin and end with a letter or digit (label value)"
+    )]
     NotALabelValue,
     /// It has characters that a UID cannot have.
     #[error("must consist of letters, digits and '-'")]
@@ -73,7 +77,11 @@ pub fn check_label_value(text: &str) -> Result<(), IdProblem> {
 
 fn check_uid(text: &str) -> Result<(), IdProblem> {
     check_length(text, MAX_LABEL)?;
-    if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') { Ok(()) } else { Err(IdProblem::NotAUid) }
+    if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        Ok(())
+    } else {
+        Err(IdProblem::NotAUid)
+    }
 }
 
 fn check_length(text: &str, most: usize) -> Result<(), IdProblem> {
