@@ -3,7 +3,7 @@
 //!
 //! The types decode whatever a server may hold: `spec` and `status` may be absent, lists and maps may be null, and
 //! what the API calls an enum is a `String`, since one object that does not decode fails a whole list. Meaning is
-//! given to the values in [`crate::facts`]. The CRDs are generated from the same types ([`crate::crds`]); the doc
+//! given to the values in `facts`. The CRDs are generated from the same types ([`crate::crds`]); the doc
 //! comments of their fields are the descriptions that `kubectl explain` shows.
 
 mod cluster_property;

@@ -58,7 +58,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Registry")]
 pub struct RegistryArgs {
-    /// Where a registry answers, such as https://registry.example:9090; several in failover order, all of one scheme.
+    /// Where a registry answers, as in `https://registry.example:9090`; several in failover order, all of one scheme.
     /// Without a port: 443 for https, 80 for http
     #[arg(long, value_name = "URL")]
     pub registry_url: Vec<RegistryUrl>,

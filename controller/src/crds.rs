@@ -2,7 +2,7 @@
 //!
 //! ServiceExport and ServiceImport have the structure of mcs-api v0.5.2, ClusterProperty that of about-api's v1beta1,
 //! with descriptions of our own. Old and new version of a kind have one schema, as upstream, so no conversion is
-//! needed. The YAML in `crds/` is written from here and checked for drift by a test; [`apply`] brings the same to a
+//! needed. The YAML in `crds/` is written from here and checked for drift by a test; [`apply_crds`] brings the same to a
 //! cluster.
 
 mod apply;

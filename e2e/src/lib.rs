@@ -6,7 +6,7 @@
 //! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
 //! for what they create, [`wait`] the only way to wait. Above them: [`programs`] runs our programs as users do,
 //! [`stack`] a registry with a controller in each cluster, [`peer`] a member that has no cluster at all.
-//! On top: [`demo`], and [`bench`], which measures with [`crossing`].
+//! On top: [`demo`], and [`mod@bench`], which measures with [`crossing`].
 //!
 //! Guarantees: no process outlives the one that started it, however that ended; clusters never share ports or
 //! credentials, and those of different index no address ranges.
