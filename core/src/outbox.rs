@@ -218,11 +218,6 @@ impl Outbox {
         self.dirty.pop_first()
     }
 
-    /// How many exports the registry has not been told the last state of.
-    pub fn backlog(&self) -> usize {
-        self.pending.len()
-    }
-
     /// The next call to make now. Ask again after every answer and change, and when [`Outbox::poll_timeout`] comes.
     pub fn next_call(&mut self, now: Timestamp) -> Option<Call> {
         if self.is_registered() && self.renewal.is_none() && self.renew_at.has_passed(now) {

@@ -78,7 +78,7 @@ fn a_change_and_its_reversal_send_nothing() {
     test.advance(Duration::from_secs(1));
 
     assert_eq!(test.call(), None);
-    assert_eq!(test.outbox.backlog(), 0);
+    assert_eq!(test.progress("cart"), Some(Progress::Accepted));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn endpoints_stay_current_under_the_definition_that_was_taken_while_a_later_one_
     test.set_spec("cart", bad_spec(), 1);
     assert!(matches!(test.call(), Some(Call::Write { .. })));
     test.answer(Answer::Written(vec![(key("cart"), Err(refusal()))]));
-    assert_eq!(test.outbox.backlog(), 0);
+    assert_eq!(test.progress("cart"), Some(Progress::Refused(refusal())));
 
     test.advance(Duration::from_millis(100));
     test.set_spec("cart", bad_spec(), 2);

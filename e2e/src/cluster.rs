@@ -11,7 +11,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use futures::future::try_join_all;
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::{Namespace, ServiceAccount},
@@ -135,14 +134,6 @@ impl Cluster {
         let name = options.name.clone();
         let starting = background::handle()?.spawn(Self::start_with_retries(options, assets));
         starting.await?.with_context(|| format!("starting cluster {name}"))
-    }
-
-    /// Starts several clusters at once.
-    ///
-    /// # Errors
-    /// As [`Cluster::start`]; those that did start are ended.
-    pub async fn start_many(options: impl IntoIterator<Item = ClusterOptions>) -> Result<Vec<Self>> {
-        try_join_all(options.into_iter().map(Self::start)).await
     }
 
     async fn start_with_retries(options: ClusterOptions, assets: Assets) -> Result<Self> {

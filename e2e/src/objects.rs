@@ -70,15 +70,6 @@ pub fn service_without_selector(namespace: &str, name: &str, ports: &[Port<'_>])
     }
 }
 
-/// A Service without a cluster IP, selecting as [`service`].
-pub fn headless_service(namespace: &str, name: &str, ports: &[Port<'_>]) -> Service {
-    let mut service = service(namespace, name, ports);
-    if let Some(spec) = &mut service.spec {
-        spec.cluster_ip = Some("None".to_owned());
-    }
-    service
-}
-
 /// An EndpointSlice of a Service with ready endpoints. Its family is that of the first address, or IPv4.
 pub fn endpoint_slice(
     namespace: &str,

@@ -129,11 +129,6 @@ impl Program {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Where its log is.
-    pub fn log_path(&self) -> &Path {
-        &self.log
-    }
-
     /// The last lines of its log, for messages.
     pub fn log_tail(&self) -> String {
         log_tail(&self.log)
