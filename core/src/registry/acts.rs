@@ -71,6 +71,8 @@ impl Registry {
             outcomes[place] = outcome;
         }
         if !in_sync {
+            // An act that does not follow the newest one seen may follow acts that another registry took.
+            member.behind |= !follows(member.mark, version);
             member.mark = version;
         }
         if !member.behind {
@@ -207,6 +209,11 @@ impl Registry {
             Merged::Gone => Some(ObjectKey::Header(key.clone())),
         }
     }
+}
+
+/// Whether a leader made `act` right after `mark`, or they are one.
+fn follows(mark: Version, act: Version) -> bool {
+    act.term == mark.term && act.seq <= mark.seq.saturating_add(1)
 }
 
 fn apply(

@@ -299,14 +299,17 @@ impl View {
         service.header.as_ref().filter(|told| told.snapshot == self.watch.snapshot).map(|told| &told.object)
     }
 
-    /// Whether no cluster can be hidden from this view: for an import that names no cluster any more.
+    /// Whether no export can be hidden from this view: for an import that names no cluster any more.
     fn all_is_known(&self) -> bool {
-        let snapshot = self.watch.snapshot;
-        let known = |section: &Section| {
-            !self.lags(section) && (section.whole || section.state == MemberState::Expired)
-        };
-        self.watch.long_complete
-            && self.clusters.values().filter_map(|cluster| cluster.told_in(snapshot)).all(known)
+        self.watch.long_complete && !self.clusters.keys().any(|cluster| self.may_hide(cluster))
+    }
+
+    /// Whether `cluster` may have exports that are not told, since it is listed and not known as a whole.
+    pub(super) fn may_hide(&self, cluster: &ClusterId) -> bool {
+        let section = self.clusters.get(cluster).and_then(|known| known.told_in(self.watch.snapshot));
+        section.is_some_and(|section| {
+            self.lags(section) || !(section.whole || section.state == MemberState::Expired)
+        })
     }
 }
 

@@ -182,7 +182,7 @@ impl View {
     }
 
     fn section(&mut self, cluster: &ClusterId, section: Option<Section>, now: Timestamp) {
-        let before = self.standing_of(cluster);
+        let (before, hid) = (self.standing_of(cluster), self.may_hide(cluster));
         let left =
             (self.watch.ended && section.is_none()).then(|| self.whole_section(cluster).cloned()).flatten();
         let known = self.clusters.entry(cluster.clone()).or_default();
@@ -198,7 +198,7 @@ impl View {
         }
         let index = if before == self.standing_of(cluster) { &self.doubtful } else { &self.by_cluster };
         self.dirty.extend(index.get(cluster).into_iter().flatten().cloned());
-        if self.watch.long_complete && before != self.standing_of(cluster) {
+        if self.watch.long_complete && hid && !self.may_hide(cluster) {
             self.decide_left_over();
         }
         if *cluster == self.own && before != self.standing_of(cluster) {

@@ -170,3 +170,17 @@ fn the_oldest_export_decides_and_all_participants_are_named() {
         ["part cart of beta 1.2 [10.2.0.1]", "header cart Headless of alpha+beta", "beta active whole 1.2"]
     );
 }
+
+/// A leader that spoke to another registry goes on here, where an older leader registered: what it says now does not
+/// make what it said there known.
+#[test]
+fn an_act_that_does_not_follow_the_last_one_proves_nothing() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "2.4", vec![put("web", &["10.1.0.1"])]);
+    assert_eq!(
+        fixture.told(),
+        ["part web of east 2.4 [10.1.0.1]", "header web ClusterSetIp of east", "east active whole 1.1"]
+    );
+    fixture.renew_as_held_at("east", "2.4");
+    assert_eq!(fixture.told(), ["east active whole 2.4"]);
+}

@@ -116,6 +116,12 @@ impl Fixture {
         self.registry.renew(&cluster(name), &uid(name), version, sum, self.now()).expect("renewed")
     }
 
+    /// A renewal that names an act, by which the member has just what is held.
+    pub(crate) fn renew_as_held_at(&mut self, name: &str, act: &str) -> Renewed {
+        let sum = self.registry.member(&cluster(name)).expect("member").sum();
+        self.renew(name, act, sum).expect("renewed")
+    }
+
     pub(crate) fn write(&mut self, name: &str, act: &str, ops: Vec<Op>) -> Result<Vec<OpOutcome>, Refused> {
         self.registry.write(&cluster(name), &uid(name), version(act), ops, self.now())
     }

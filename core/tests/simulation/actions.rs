@@ -26,7 +26,8 @@ impl World {
             60..63 => ("registries paused", self.pause_registry()),
             63..70 => ("controllers killed", self.kill_controller(cluster)),
             70..74 => ("controllers killed within a plan", self.kill_within_plan(cluster)),
-            74..79 => ("leaders deposed", self.depose(cluster)),
+            74..77 => ("leaders deposed", self.depose(cluster)),
+            77..79 => ("old leaders woken", self.wake_old_leader(cluster, &key)),
             79..84 => ("controllers paused", self.pause_controller(cluster)),
             84..90 => ("clusters cut off", self.cut_off(cluster)),
             90..93 => ("clusters cut off together", self.silence_most(cluster)),
@@ -112,6 +113,26 @@ impl World {
         }
         self.at(self.now + lives, Event::Retire(pid));
         self.start_controller(cluster);
+        true
+    }
+
+    /// A leader sleeps while another one leads and its cluster changes, and wakes to a registry that knows neither.
+    fn wake_old_leader(&mut self, cluster: usize, key: &ServiceKey) -> bool {
+        let Some(old) = self.leader(cluster) else { return false };
+        let sleeps = LEASE + self.some_time(1);
+        if let Some(controller) = self.controllers.get_mut(&old) {
+            controller.leads = false;
+            controller.paused = controller.paused.max(self.now + sleeps);
+        }
+        self.at(self.now + 2 * sleeps, Event::Retire(old));
+        self.start_controller(cluster);
+        self.pass(LEASE / 3);
+        self.change_endpoints(cluster, key);
+        self.pass(sleeps - LEASE / 3);
+        self.stop_server();
+        self.start_server();
+        self.pause_controller(cluster);
+        self.pass(LEASE);
         true
     }
 

@@ -148,7 +148,8 @@ pub(crate) fn invariant_04_a_silent_member_is_gone_in_time(
     }
 }
 
-/// 5. A shown part is whole: it has exactly what its owner said, as of the version that it is shown with.
+/// 5. A shown part is whole: it has exactly what its owner said, as of the version that it is shown with. That it is
+/// gone as of that version may still be on its way, since removals are told after the section.
 pub(crate) fn invariant_05_a_shown_part_is_whole(
     book: &Book,
     key: &ServiceKey,

@@ -104,7 +104,7 @@ fn replay(seed: u64) -> ! {
 }
 
 /// What must happen in enough histories, or they show nothing.
-const HAPPENS: [&str; 32] = [
+const HAPPENS: [&str; 33] = [
     "actions skipped",
     "answers lost",
     "calls duplicated",
@@ -127,6 +127,7 @@ const HAPPENS: [&str; 32] = [
     "late writes taken",
     "leaders deposed",
     "objects deleted by hand",
+    "old leaders woken",
     "old terms refused",
     "pauses counted anew",
     "registries killed",
