@@ -157,8 +157,7 @@ pub(crate) fn invariant_05_a_shown_part_is_whole(
     shown: &Shown,
 ) {
     let Some(version) = shown.version else { return };
-    let said =
-        book.as_of(index_of(cluster), key, version).and_then(Option::as_ref).map(|(_, endpoints)| endpoints);
+    let said = book.content_as_of(index_of(cluster), key, version);
     assert_eq!(said, Some(&shown.endpoints), "invariant 5: {key} of {cluster} as of {version}");
 }
 
