@@ -8,8 +8,8 @@
 //! - a member's section names a version only when all that its controller had told up to it is held; while the
 //!   member's sum says otherwise, the section's version stands;
 //! - an act that does not follow the newest one seen proves nothing: the acts between may have gone to another registry;
-//! - a section's version is told after the parts that were put in the same act and before the removals, so that a
-//!   reader that deletes on absence always knows enough;
+//! - a section's version is told after all that changed up to it, removals included, so that a reader that was told
+//!   the version knows enough to show and to delete;
 //! - only a sync that ended, a delete, a removal, another cluster that takes over an id whose lease ran out, or
 //!   collection removes an export; a sync that breaks removes nothing;
 //! - renewing one member changes no other, and equal content makes no change;

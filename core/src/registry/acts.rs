@@ -171,7 +171,8 @@ impl Registry {
         Ok(gone.len())
     }
 
-    /// Tells what an act changed: parts, headers, the section, then what went.
+    /// Tells what an act changed: parts, headers, what went, and the section last, so that who was told its version was
+    /// told all that it stands for, whatever states in between were superseded.
     pub(super) fn finish(&mut self, cluster: &ClusterId, act: Act) {
         let Some(member) = self.members.get_mut(cluster) else { return };
         let mut gone = Vec::new();
@@ -187,11 +188,11 @@ impl Registry {
         for key in act.merges {
             gone.extend(self.merge(&key));
         }
-        if let Some(member) = self.members.get_mut(cluster) {
-            self.journal.tell_section(cluster, member);
-        }
         for key in gone {
             self.journal.tell(key, None);
+        }
+        if let Some(member) = self.members.get_mut(cluster) {
+            self.journal.tell_section(cluster, member);
         }
     }
 

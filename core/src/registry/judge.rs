@@ -189,13 +189,15 @@ impl Registry {
         let mut act = Act::default();
         let comparable = version >= member.mark;
         let differs = comparable && sum != member.sum;
+        if version > member.mark {
+            // It went on elsewhere: what it began before is over here.
+            member.mark = version;
+            member.sync = None;
+        }
         if differs {
             member.behind = true;
-        } else if comparable {
-            member.mark = version;
-            if member.prove() {
-                act = Act::entering(member);
-            }
+        } else if comparable && member.prove() {
+            act = Act::entering(member);
         }
         self.finish(cluster, act);
         differs

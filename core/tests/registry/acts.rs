@@ -77,7 +77,7 @@ fn an_act_older_than_the_newest_is_answered_but_ignored() {
 }
 
 #[test]
-fn a_delete_tells_the_version_before_the_removal() {
+fn a_delete_tells_the_version_after_the_removal() {
     let mut fixture = Fixture::with_members(&["east"]);
     fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"]), put("api", &["10.1.0.2"])]);
     fixture.told();
@@ -86,9 +86,9 @@ fn a_delete_tells_the_version_before_the_removal() {
         fixture.told(),
         [
             "part api of east 1.3 [10.1.0.3]",
-            "east active whole 1.3",
             "part web of east gone",
-            "header web gone"
+            "header web gone",
+            "east active whole 1.3"
         ]
     );
 }
@@ -150,7 +150,7 @@ fn o31_a_second_exporter_leaves_the_endpoints_of_the_first() {
     fixture.wrote("beta", "1.4", vec![delete("cart")]);
     assert_eq!(
         fixture.told(),
-        ["header cart ClusterSetIp of alpha", "beta active whole 1.4", "part cart of beta gone"]
+        ["header cart ClusterSetIp of alpha", "part cart of beta gone", "beta active whole 1.4"]
     );
 }
 
@@ -183,4 +183,14 @@ fn an_act_that_does_not_follow_the_last_one_proves_nothing() {
     );
     fixture.renew_as_held_at("east", "2.4");
     assert_eq!(fixture.told(), ["east active whole 2.4"]);
+}
+
+#[test]
+fn an_act_older_than_the_one_that_a_renewal_named_is_ignored() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"])]);
+    assert!(fixture.renew("east", "1.5", Sum::EMPTY).expect("renewed").differs);
+    fixture.told();
+    fixture.wrote("east", "1.4", vec![delete("web")]);
+    assert_eq!(fixture.told(), [""; 0]);
 }

@@ -64,7 +64,7 @@ fn the_end_of_a_sync_deletes_what_it_did_not_name() {
     fixture.told();
     fixture.begin("east", "1.3");
     assert_eq!(fixture.end("east", "1.3", &["web"]), Ok(1));
-    assert_eq!(fixture.told(), ["east active whole 1.3", "part api of east gone", "header api gone"]);
+    assert_eq!(fixture.told(), ["part api of east gone", "header api gone", "east active whole 1.3"]);
 }
 
 #[test]

@@ -26,17 +26,6 @@ impl Book {
         Some(said)
     }
 
-    /// What was said last of the content of `key`, up to `version`, also when it was said later not to exist.
-    pub(crate) fn content_as_of(
-        &self,
-        cluster: usize,
-        key: &ServiceKey,
-        version: Version,
-    ) -> Option<&Arc<EndpointSet>> {
-        let said = self.said.get(&(cluster, key.clone()))?.range(..=version).rev();
-        said.filter_map(|(_, said)| said.as_ref()).map(|(_, endpoints)| endpoints).next()
-    }
-
     /// Whether it was said after `version` that there is no `key`.
     pub(crate) fn gone_since(&self, cluster: usize, key: &ServiceKey, version: Version) -> bool {
         let said = self.said.get(&(cluster, key.clone()));
