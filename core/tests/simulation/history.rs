@@ -45,7 +45,7 @@ pub(crate) fn run(seed: u64, event_log: Option<EventLog>) -> Counts {
     world.check_watchers();
     world.check_convergence(dead);
     if dead.is_none() {
-        world.check_restarts();
+        world.invariant_14_restarts_write_nothing();
     }
     world.stop_server();
     world.counts
@@ -154,7 +154,7 @@ impl World {
     }
 
     /// 14. Once all is settled, the restart of every controller and of the registry writes nothing.
-    fn check_restarts(&mut self) {
+    fn invariant_14_restarts_write_nothing(&mut self) {
         let writes = |world: &Self| world.clusters.iter().map(|cluster| cluster.writes).sum::<u64>();
         let settled = writes(self);
         self.log(|| "RESTART of all controllers".to_owned());
