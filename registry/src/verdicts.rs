@@ -80,7 +80,7 @@ impl Verdict {
                 warn!(%clusterset, ?away, "registry was away: leases are counted anew");
             }
             Self::HoldBegan(Census { active, silent }) => {
-                warn!(%clusterset, active, silent, "hold begins: too many clusters are silent at once to judge leases");
+                warn!(%clusterset, active, silent, "hold begins: too many silent clusters to judge leases");
             }
             Self::HoldEnded(Census { active, silent }) => {
                 info!(%clusterset, active, silent, "hold ends: leases are judged again");
@@ -102,7 +102,7 @@ impl Verdict {
                 info!(%clusterset, %cluster, exports, "cluster is whole: its exports are shown");
             }
             Self::TakenOver { cluster, before, now } => {
-                warn!(%clusterset, %cluster, %before, %now, "cluster id taken over: the exports of the one before are gone");
+                warn!(%clusterset, %cluster, %before, %now, "cluster id taken over: what was exported is gone");
             }
         }
     }

@@ -117,13 +117,14 @@ async fn a_lease_that_runs_out_is_logged_with_its_cluster() {
     let east = member("east", "u-1");
     let register = registration(&east, Version::new(1, 1), Sum::EMPTY);
     client(running.grpc).register(&east, &register).await.unwrap();
-    let logged = tokio::task::spawn_blocking(move || {
-        let line =
-            running.lines.iter().find(|line| line["message"].to_string().contains("lease ran out")).unwrap();
-        ["clusterset", "cluster", "exports"].map(|field| line[field].clone())
-    });
+    let logged = loop {
+        let line = running.lines.recv_timeout(LIMIT).unwrap();
+        if line["message"].to_string().contains("lease ran out") {
+            break ["clusterset", "cluster", "exports"].map(|field| line[field].clone());
+        }
+    };
     let expected: [serde_json::Value; 3] = ["prod".into(), "east".into(), 0.into()];
-    assert_eq!(tokio::time::timeout(LIMIT, logged).await.unwrap().unwrap(), expected);
+    assert_eq!(logged, expected);
 }
 
 /// The program, killed when it is dropped.
