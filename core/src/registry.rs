@@ -13,8 +13,8 @@
 //! - only a sync that ended, a delete, a removal, another cluster that takes over an id whose lease ran out, or
 //!   collection removes an export; a sync that breaks removes nothing;
 //! - renewing one member changes no other, and equal content makes no change;
-//! - a call costs in proportion to what it changes, whatever the member exports (the first wholeness of a member, its
-//!   removal and mass silence excepted).
+//! - a call costs in proportion to what it changes, whatever the member exports (the first wholeness of a member, the
+//!   begin and the end of a sync, its removal and mass silence excepted).
 
 mod acts;
 mod judge;
