@@ -47,7 +47,7 @@ struct State {
 enum Link {
     /// Not registered; the next try is due then.
     Down { retry_at: Timestamp },
-    /// A leader with this term has written; nothing is sent until the own term is above it.
+    /// A leader with this term has written; nothing is sent any more. A leader with a higher term has another outbox.
     Deposed { floor: u64 },
     /// Registered; the set is to be compared as a whole.
     Doubtful,
@@ -170,14 +170,6 @@ impl Outbox {
         if self.exports.remove(key).is_some() || told {
             self.compare(key.clone());
         }
-    }
-
-    /// Leads with a higher term from now on, and registers with it.
-    pub fn set_term(&mut self, term: u64, now: Timestamp) {
-        self.term = term;
-        self.seq = 0;
-        self.told_version = Version::new(term, 0);
-        self.link = Link::Down { retry_at: now };
     }
 
     /// The durations of the lease that the registry granted last.

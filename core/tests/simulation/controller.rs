@@ -185,9 +185,10 @@ impl World {
                 self.log(|| format!("controller {pid} is deposed"));
                 return;
             }
+            // A higher term is another lead, which begins from what exists.
             let home = &mut self.clusters[controller.cluster];
-            home.term = home.term.max(floor) + 1;
-            controller.outbox.set_term(home.term, now);
+            home.term = home.term.max(floor);
+            return self.start_controller(controller.cluster);
         }
         self.watch(&mut controller);
         self.make_calls(&mut controller);
