@@ -126,7 +126,7 @@ impl Candidate {
         let claimed = claims.subscribe();
         let candidate = Self {
             api: Api::namespaced(client, &settings.namespace),
-            elector: Elector::new(settings.identity.clone(), settings.policy),
+            elector: Elector::new(settings.identity.clone(), settings.policy, first_floor(clock.as_ref())),
             settings,
             clock,
             stop,
@@ -316,6 +316,12 @@ impl Candidate {
         };
         Lease { metadata, spec: Some(spec) }
     }
+}
+
+/// What the terms of a new Lease are above: the seconds since 1970. Leaders change less often than once a second, so it
+/// is above the terms of any Lease before; a clock that is wrong costs a refusal that names the term that is needed.
+fn first_floor(clock: &dyn Clock) -> u64 {
+    u64::try_from(clock.wall().unix_secs()).unwrap_or_default()
 }
 
 #[derive(Debug, thiserror::Error)]

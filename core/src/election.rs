@@ -116,8 +116,10 @@ pub struct Elector {
 }
 
 impl Elector {
-    /// A standby of this identity, which no other process ever has.
-    pub fn new(identity: String, policy: Policy) -> Self {
+    /// A standby of this identity, which no other process ever has. Its terms are above `floor`: for a Lease that is
+    /// made anew, after its predecessor and all that registries knew were lost, a number is needed that is above every
+    /// term that importers have seen.
+    pub fn new(identity: String, policy: Policy, floor: u64) -> Self {
         Self {
             identity,
             policy,
@@ -125,7 +127,7 @@ impl Elector {
             exists: None,
             observed: None,
             highest_term: 0,
-            floor: 0,
+            floor,
             next_try: Timestamp::ZERO,
             stopping: false,
         }

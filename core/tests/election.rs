@@ -150,6 +150,13 @@ fn a_raise_whose_answer_was_lost_is_not_taken_back() {
 }
 
 #[test]
+fn a_lease_that_is_made_anew_has_a_term_above_all_that_its_predecessors_can_have_had() {
+    let mut elector = Elector::new("me".to_owned(), Policy::default(), 1_000_000);
+    elector.observe(None, at(0));
+    assert_eq!(elector.next_write(at(0)), Some(acquire(1_000_001, 0, true)));
+}
+
+#[test]
 fn a_standby_that_was_told_a_floor_acquires_above_it() {
     let mut elector = standby();
     elector.raise_term(9);
@@ -201,7 +208,7 @@ fn no_standby_can_take_over_before_the_leader_is_fenced() {
 }
 
 fn standby() -> Elector {
-    Elector::new("me".to_owned(), Policy::default())
+    Elector::new("me".to_owned(), Policy::default(), 0)
 }
 
 /// A leader that acquired at 0.

@@ -12,12 +12,18 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
 
+/// The wall clock at the start of each test, in seconds since 1970: the terms of a new Lease are above it.
+const START: u64 = 1_700_000_000;
+
 #[tokio::test(start_paused = true)]
-async fn the_first_replica_leads_in_term_1_and_renews() {
+async fn the_first_replica_leads_in_a_term_above_the_seconds_since_1970_and_renews() {
     let server = LeaseServer::default();
     let mut first = Replica::start(&server, "first", 0);
     let claim = first.claim().await;
-    assert_eq!((claim.term(), claim.may_write(), holder(&server)), (1, true, Some("first".to_owned())));
+    assert_eq!(
+        (claim.term(), claim.may_write(), holder(&server)),
+        (START + 1, true, Some("first".to_owned()))
+    );
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(claim.may_write());
     assert!((30..=32).contains(&server.writes()), "{} writes in a minute", server.writes());
@@ -34,7 +40,7 @@ async fn a_stopping_leader_lets_the_next_lead_within_a_second() {
     first.shutdown.drain();
     first.task.await.unwrap();
     let next = second.claim().await;
-    assert_eq!((claim.may_write(), next.term(), next.may_write()), (false, 2, true));
+    assert_eq!((claim.may_write(), next.term(), next.may_write()), (false, START + 2, true));
     assert!(first.clock.elapsed().since(stopped_at) < Duration::from_secs(1));
 }
 
@@ -53,7 +59,7 @@ async fn a_standby_with_a_wrong_clock_waits_for_the_last_change_it_saw() {
     let next = second.claim().await;
     let took = second.clock.elapsed().since(killed_at);
     let policy = Policy::default();
-    assert_eq!(next.term(), 2);
+    assert_eq!(next.term(), START + 61);
     let bounds = policy.lease_duration - policy.retry_period..policy.lease_duration + policy.retry_period;
     assert!(bounds.contains(&took), "{took:?}");
 }
@@ -87,7 +93,7 @@ async fn a_leader_whose_renewals_hang_stops_at_its_deadline_and_leads_again_in_a
 
     server.hang_writes(0);
     let next = first.claim().await;
-    assert_eq!((next.term(), next.may_write(), claim.may_write()), (2, true, false));
+    assert_eq!((next.term(), next.may_write(), claim.may_write()), (START + 2, true, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,9 +114,9 @@ async fn a_floor_gives_a_claim_above_it_and_ends_the_old_one() {
     let server = LeaseServer::default();
     let mut first = Replica::start(&server, "first", 0);
     let claim = first.claim().await;
-    claim.raise_term(9);
-    let next = first.claim_of_term(10).await;
-    assert_eq!((next.may_write(), claim.may_write(), term(&server)), (true, false, "10".to_owned()));
+    claim.raise_term(START + 9);
+    let next = first.claim_of_term(START + 10).await;
+    assert_eq!((next.may_write(), claim.may_write(), term(&server)), (true, false, START + 10));
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +144,7 @@ async fn a_deleted_lease_is_made_again_by_its_leader() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(
         (claim.may_write(), holder(&server), term(&server)),
-        (true, Some("first".to_owned()), "1".to_owned())
+        (true, Some("first".to_owned()), START + 1)
     );
     assert!(second.claims.borrow_and_update().is_none());
 }
@@ -149,10 +155,10 @@ async fn what_others_wrote_on_the_lease_stays() {
     let mut lease = Lease::default();
     lease.metadata.name = Some("mcs-controller".to_owned());
     lease.metadata.labels = Some([("team".to_owned(), "net".to_owned())].into());
-    lease.metadata.annotations = Some([(ANNOTATION_TERM.to_owned(), "41".to_owned())].into());
+    lease.metadata.annotations = Some([(ANNOTATION_TERM.to_owned(), (START + 41).to_string())].into());
     server.set(lease);
     let claim = Replica::start(&server, "first", 0).claim().await;
-    assert_eq!((claim.term(), server.lease().metadata.labels.unwrap()["team"].as_str()), (42, "net"));
+    assert_eq!((claim.term(), server.lease().metadata.labels.unwrap()["team"].as_str()), (START + 42, "net"));
 }
 
 struct Replica {
@@ -198,6 +204,6 @@ fn holder(server: &LeaseServer) -> Option<String> {
     server.lease().spec?.holder_identity
 }
 
-fn term(server: &LeaseServer) -> String {
-    server.lease().metadata.annotations.unwrap()[ANNOTATION_TERM].clone()
+fn term(server: &LeaseServer) -> u64 {
+    server.lease().metadata.annotations.unwrap()[ANNOTATION_TERM].parse().unwrap()
 }
