@@ -35,9 +35,8 @@ pub(crate) fn feed(lead: &Lead, key: &ServiceKey) -> (ExportObjects, Option<Expo
     let input = if watched { facts::exported(&objects) } else { None };
     match input.as_ref().and_then(|input| input.content.as_ref()) {
         Some(Content { spec, endpoints, .. }) => {
-            let endpoints = Arc::new(endpoints.clone());
-            lead.view().set_own(key.clone(), Some(Arc::clone(&endpoints)));
-            lead.outbox().set(key.clone(), Arc::new(spec.clone()), endpoints);
+            lead.view().set_own(key.clone(), Some(Arc::clone(endpoints)));
+            lead.outbox().set(key.clone(), Arc::clone(spec), Arc::clone(endpoints));
         }
         None => {
             lead.view().set_own(key.clone(), None);

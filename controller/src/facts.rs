@@ -13,9 +13,10 @@ pub(crate) use exported::{Content, ExportInput, exported, is_derived};
 pub(crate) use wanted::{import, import_status, service, slice, without_strays};
 
 use crate::api;
+use k8s_openapi::api::core::v1::ServicePort;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mcs_core::conditions::{Condition, Status};
-use mcs_core::model::Protocol;
+use mcs_core::model::{InternalTrafficPolicy, IpFamily, Port, Protocol, SessionAffinity};
 use mcs_core::time::WallTime;
 
 /// Reads a protocol; absent or unknown is TCP, as Kubernetes takes it.
@@ -26,6 +27,37 @@ fn protocol(text: Option<&str>) -> Protocol {
 /// Reads a port number; what is none is 0, which validation refuses.
 fn port_number(number: i32) -> u16 {
     u16::try_from(number).unwrap_or_default()
+}
+
+/// Reads a port of a Service.
+fn service_port(port: &ServicePort) -> Port {
+    Port {
+        name: port.name.clone().unwrap_or_default(),
+        protocol: protocol(port.protocol.as_deref()),
+        port: port_number(port.port),
+        app_protocol: port.app_protocol.clone(),
+    }
+}
+
+/// Reads address families; what is none is left out.
+fn ip_families<'a>(families: impl IntoIterator<Item = &'a String>) -> Vec<IpFamily> {
+    families.into_iter().filter_map(|family| IpFamily::parse(family)).collect()
+}
+
+/// Reads a session affinity; absent or unknown is none.
+fn session_affinity(text: Option<&str>) -> SessionAffinity {
+    match text {
+        Some("ClientIP") => SessionAffinity::ClientIp,
+        _ => SessionAffinity::None,
+    }
+}
+
+/// Reads an internal traffic policy; absent or unknown is the whole cluster.
+fn internal_traffic_policy(text: Option<&str>) -> InternalTrafficPolicy {
+    match text {
+        Some("Local") => InternalTrafficPolicy::Local,
+        _ => InternalTrafficPolicy::Cluster,
+    }
 }
 
 fn wall_time(time: &Time) -> WallTime {

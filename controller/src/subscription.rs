@@ -96,7 +96,5 @@ async fn wait_while_deciding(lead: &Lead, url: &mut watch::Receiver<usize>, wait
 
 /// Full jitter over a bound that doubles, so that the watchers of a restarted registry do not come back as one.
 fn wait(timing: Timing, failures: u32, jitter: f64) -> std::time::Duration {
-    (timing.first_backoff() * 2_u32.saturating_pow(failures.min(16)))
-        .min(timing.max_backoff())
-        .mul_f64(jitter)
+    timing.backoff(failures).mul_f64(jitter)
 }

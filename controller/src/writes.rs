@@ -107,7 +107,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Creates `object`.
     pub(crate) async fn create<K: Written>(&self, object: &K) -> Result<K, WriteFailed> {
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = as_manager();
         let api = self.api::<K>(object.meta());
         let created = self.fenced::<K, _>("create", api.create(&params, object)).await?;
         self.index.apply(created.clone());
@@ -136,7 +136,7 @@ impl Writer {
 
     /// Creates a namespace.
     pub(crate) async fn create_namespace(&self, namespace: &Namespace) -> Result<(), WriteFailed> {
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = as_manager();
         let api = Api::<Namespace>::all(self.client.clone());
         let created = self.fenced::<Namespace, _>("create", api.create(&params, namespace)).await?;
         self.index.apply(created);
@@ -145,7 +145,7 @@ impl Writer {
 
     /// Replaces an object that was read, e.g. without the fields that other managers added.
     pub(crate) async fn replace<K: Written>(&self, object: &K) -> Result<K, WriteFailed> {
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = as_manager();
         let api = self.api::<K>(object.meta());
         let replaced =
             self.fenced::<K, _>("update", api.replace(name(object.meta()), &params, object)).await?;
@@ -289,6 +289,10 @@ fn bound<K: Serialize>(wanted: &K, base: &ObjectMeta, version: Option<String>) -
     body["metadata"]["uid"] = json!(base.uid);
     body["metadata"]["resourceVersion"] = json!(version);
     Ok(body)
+}
+
+fn as_manager() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
 fn name(meta: &ObjectMeta) -> &str {

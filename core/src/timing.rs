@@ -93,6 +93,12 @@ impl Timing {
         self.lease / 6
     }
 
+    /// The longest wait after so many failures: [`Timing::first_backoff`], doubled with each of them up to
+    /// [`Timing::max_backoff`].
+    pub fn backoff(self, failures: u32) -> Duration {
+        (self.first_backoff() * 2_u32.saturating_pow(failures.min(16))).min(self.max_backoff())
+    }
+
     /// An earlier registry URL must have been healthy for this long before a controller returns to it (60 s).
     pub fn return_after(self) -> Duration {
         self.lease * 2

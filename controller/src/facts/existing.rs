@@ -1,7 +1,7 @@
 //! The objects that an import consists of → what exists, for the planner.
 
 use super::exported::{endpoint, endpoint_port};
-use super::{port_number, protocol};
+use super::{internal_traffic_policy, ip_families, port_number, protocol, service_port, session_affinity};
 use crate::api::ServiceImport;
 use crate::index::ImportObjects;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use mcs_core::ids::{ClustersetId, ServiceKey};
 use mcs_core::limits::DEFAULT_SESSION_AFFINITY_TIMEOUT;
-use mcs_core::model::{GroupKey, InternalTrafficPolicy, IpFamily, Port, ServiceType, SessionAffinity};
+use mcs_core::model::{GroupKey, IpFamily, Port, ServiceType, SessionAffinity};
 use mcs_core::names::{
     CONDITION_READY, ENDPOINT_SLICES_PRESENT, FIELD_MANAGER, KIND_SERVICE_IMPORT, LABEL_SLICE_MANAGED_BY,
     LABEL_SLICE_SERVICE, LABEL_SOURCE_CLUSTER, MANAGED_BY_KUBERNETES, MCS_API_VERSION, derived_service_name,
@@ -55,7 +55,7 @@ fn read_import(import: &ServiceImport, owner: &str, clusterset: &ClustersetId) -
             },
             ports: spec.ports.iter().map(port).collect(),
             ips: spec.ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
-            ip_families: spec.ip_families.iter().filter_map(|family| IpFamily::parse(family)).collect(),
+            ip_families: ip_families(&spec.ip_families),
             session_affinity: affinity,
             session_affinity_timeout: timeout.and_then(|seconds| u32::try_from(seconds).ok()),
             internal_traffic_policy: internal_traffic_policy(spec.internal_traffic_policy.as_deref()),
@@ -89,24 +89,13 @@ fn read_service(service: &Service, owner: &str, clusterset: &ClustersetId) -> De
         spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
     let timeout =
         timeout.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(DEFAULT_SESSION_AFFINITY_TIMEOUT);
-    let port = |port: &ServicePort| Port {
-        name: port.name.clone().unwrap_or_default(),
-        protocol: protocol(port.protocol.as_deref()),
-        port: port_number(port.port),
-        app_protocol: port.app_protocol.clone(),
-    };
     let cluster_ips = spec.cluster_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
     DerivedService {
         meta: meta(&service.metadata, owner, clusterset),
         spec: ServiceSpec {
             headless,
-            ports: spec.ports.iter().flatten().map(port).collect(),
-            ip_families: spec
-                .ip_families
-                .iter()
-                .flatten()
-                .filter_map(|family| IpFamily::parse(family))
-                .collect(),
+            ports: spec.ports.iter().flatten().map(service_port).collect(),
+            ip_families: ip_families(spec.ip_families.iter().flatten()),
             session_affinity: affinity,
             session_affinity_timeout: (affinity == SessionAffinity::ClientIp).then_some(timeout),
             internal_traffic_policy: internal_traffic_policy(spec.internal_traffic_policy.as_deref()),
@@ -189,20 +178,6 @@ fn slice_endpoint(entry: &ApiEndpoint) -> (SliceEndpoint, bool) {
         node_hint: nodes.into_iter().next(),
     };
     (facts, stray)
-}
-
-fn session_affinity(text: Option<&str>) -> SessionAffinity {
-    match text {
-        Some("ClientIP") => SessionAffinity::ClientIp,
-        _ => SessionAffinity::None,
-    }
-}
-
-fn internal_traffic_policy(text: Option<&str>) -> InternalTrafficPolicy {
-    match text {
-        Some("Local") => InternalTrafficPolicy::Local,
-        _ => InternalTrafficPolicy::Cluster,
-    }
 }
 
 /// Reads the metadata of an object that is, or is to be, owned by the ServiceImport called `owner`.

@@ -1,15 +1,16 @@
 //! A ServiceExport, its Service and its EndpointSlices → what is exported (controller contract: exports).
 
-use super::{port_number, protocol, wall_time};
+use super::{
+    internal_traffic_policy, ip_families, port_number, protocol, service_port, session_affinity, wall_time,
+};
 use crate::api::ServiceExport;
 use crate::index::ExportObjects;
-use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointPort as ApiPort, EndpointSlice};
 use kube::ResourceExt;
 use mcs_core::conditions::{Unexportable, Validity};
 use mcs_core::model::{
-    Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, InternalTrafficPolicy, IpFamily, Port,
-    ServiceType, SessionAffinity,
+    Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, ServiceType, SessionAffinity,
 };
 use mcs_core::names::{
     ANNOTATION_PREFIX_EXPORTED, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_MANAGED_BY,
@@ -18,6 +19,7 @@ use mcs_core::names::{
 use mcs_core::validate::{Dropped, check_endpoints};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// The address type of slices that hold names rather than addresses.
 const FQDN: &str = "FQDN";
@@ -37,9 +39,9 @@ pub(crate) struct ExportInput {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     /// The definition.
-    pub(crate) spec: ExportSpec,
+    pub(crate) spec: Arc<ExportSpec>,
     /// The endpoints that Kubernetes' rules allow in another cluster.
-    pub(crate) endpoints: EndpointSet,
+    pub(crate) endpoints: Arc<EndpointSet>,
     /// Those that they do not.
     pub(crate) dropped: Vec<Dropped>,
     /// Whether there are slices of names, which are not exported.
@@ -68,7 +70,12 @@ pub(crate) fn exported(objects: &ExportObjects) -> Option<ExportInput> {
         add_slice(&mut endpoints, slice);
     }
     let (endpoints, dropped) = check_endpoints(endpoints);
-    let content = Content { spec: definition(export, service), endpoints, dropped, has_names };
+    let content = Content {
+        spec: Arc::new(definition(export, service)),
+        endpoints: Arc::new(endpoints),
+        dropped,
+        has_names,
+    };
     Some(ExportInput { validity: Validity::Valid, content: Some(content) })
 }
 
@@ -93,16 +100,9 @@ fn is_own(slice: &EndpointSlice) -> bool {
 fn definition(export: &ServiceExport, service: &Service) -> ExportSpec {
     let spec = service.spec.clone().unwrap_or_default();
     let wanted = export.spec.clone().unwrap_or_default();
-    let affinity = match spec.session_affinity.as_deref() {
-        Some("ClientIP") => SessionAffinity::ClientIp,
-        _ => SessionAffinity::None,
-    };
+    let affinity = session_affinity(spec.session_affinity.as_deref());
     let timeout = spec.session_affinity_config.and_then(|config| config.client_ip?.timeout_seconds);
     let timeout = timeout.and_then(|seconds| u32::try_from(seconds).ok());
-    let internal = match spec.internal_traffic_policy.as_deref() {
-        Some("Local") => InternalTrafficPolicy::Local,
-        _ => InternalTrafficPolicy::Cluster,
-    };
     let mut annotations: BTreeMap<_, _> = service
         .annotations()
         .iter()
@@ -116,23 +116,14 @@ fn definition(export: &ServiceExport, service: &Service) -> ExportSpec {
             Some("None") => ServiceType::Headless,
             _ => ServiceType::ClusterSetIp,
         },
-        ports: spec.ports.iter().flatten().map(port).collect(),
+        ports: spec.ports.iter().flatten().map(service_port).collect(),
         session_affinity: affinity,
         session_affinity_timeout: timeout.filter(|_| affinity == SessionAffinity::ClientIp),
-        internal_traffic_policy: internal,
+        internal_traffic_policy: internal_traffic_policy(spec.internal_traffic_policy.as_deref()),
         traffic_distribution: spec.traffic_distribution,
-        ip_families: spec.ip_families.iter().flatten().filter_map(|family| IpFamily::parse(family)).collect(),
+        ip_families: ip_families(spec.ip_families.iter().flatten()),
         labels: wanted.exported_labels,
         annotations,
-    }
-}
-
-fn port(port: &ServicePort) -> Port {
-    Port {
-        name: port.name.clone().unwrap_or_default(),
-        protocol: protocol(port.protocol.as_deref()),
-        port: port_number(port.port),
-        app_protocol: port.app_protocol.clone(),
     }
 }
 

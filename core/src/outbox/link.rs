@@ -56,6 +56,6 @@ impl Outbox {
     /// The longest wait before the next try: doubles with every round over all URLs.
     fn backoff(&self) -> Duration {
         let rounds = self.failures / u32::try_from(self.urls).unwrap_or(u32::MAX);
-        (self.timing.first_backoff() * 2_u32.saturating_pow(rounds.min(16))).min(self.timing.max_backoff())
+        self.timing.backoff(rounds)
     }
 }
