@@ -8,6 +8,7 @@
 //! | a cluster that is not known | NOT_FOUND | `UNKNOWN_CLUSTER`: `cluster` |
 //! | an active cluster is to be removed | FAILED_PRECONDITION | `LEASE_ACTIVE`: `cluster` |
 //! | too many clusters or clustersets, or a call that is too large | RESOURCE_EXHAUSTED | `LIMIT`: `limit`, `most` |
+//! | the caller's certificate does not allow it | PERMISSION_DENIED | `DENIED` |
 //! | a sync that was overtaken | ABORTED | `NO_SYNC`: `cluster` |
 //! | the registry ends, or its store is away | UNAVAILABLE | `UNAVAILABLE` |
 //!
@@ -30,6 +31,7 @@ const CLAIMED: &str = "CLAIMED";
 const UNKNOWN_CLUSTER: &str = "UNKNOWN_CLUSTER";
 const LEASE_ACTIVE: &str = "LEASE_ACTIVE";
 const LIMIT: &str = "LIMIT";
+const DENIED: &str = "DENIED";
 const NO_SYNC: &str = "NO_SYNC";
 const UNAVAILABLE: &str = "UNAVAILABLE";
 
@@ -82,6 +84,11 @@ pub fn refused(refused: &Refused) -> Status {
 pub fn limit(message: String, limit: &str, most: usize) -> Status {
     let metadata = [("limit", limit.to_owned()), ("most", most.to_string())];
     with_reason(Code::ResourceExhausted, message, LIMIT, metadata)
+}
+
+/// Something that the caller's certificate does not allow.
+pub fn denied(message: impl Into<String>) -> Status {
+    with_reason(Code::PermissionDenied, message.into(), DENIED, [])
 }
 
 /// The registry cannot answer now; another one may.

@@ -7,6 +7,8 @@ use mcs_proto::convert::ConversionError;
 use mcs_proto::status;
 use tonic::{Code, Status};
 
+use crate::caller::Denied;
+
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -16,6 +18,9 @@ pub(crate) enum Error {
     /// The act is refused as a whole.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// The caller's certificate does not allow it.
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// A limit that is not of one clusterset.
     #[error("{limit} is {most}, the most that this registry takes")]
     Limit {
@@ -37,6 +42,7 @@ impl From<Error> for Status {
         match &error {
             Error::Invalid(invalid) => status::invalid(invalid),
             Error::Refused(refused) => status::refused(refused),
+            Error::Denied(denied) => status::denied(denied.to_string()),
             Error::Limit { limit, most } => status::limit(error.to_string(), limit, *most),
             Error::Stream(broken) => Self::new(broken.code(), error.to_string()),
             Error::Draining => status::unavailable(error.to_string()),
@@ -65,15 +71,19 @@ pub(crate) const fn http_code(code: Code) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use mcs_core::ids::{ClusterId, ClusterUid};
+    use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId};
 
     use super::*;
+    use crate::caller::Caller;
 
     #[test]
     fn every_error_has_its_code_on_both_transports() {
         let cluster = || ClusterId::new("east").unwrap();
         let uid = |uid: &str| ClusterUid::new(uid).unwrap();
+        let prod = ClustersetId::new("prod").unwrap();
+        let denied = Caller::Reader.remover(prod, cluster()).unwrap_err();
         let cases = [
+            (denied, Code::PermissionDenied, 403),
             (Error::Invalid(ConversionError::missing("version")), Code::InvalidArgument, 400),
             (
                 Refused::OldTerm { cluster: cluster(), term: 1, floor: 2 }.into(),

@@ -4,6 +4,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`args`] | flags → [`Config`] |
+//! | `caller` | who calls, and what that allows |
 //! | `service` | use cases: checks what comes in, finds the clusterset, answers |
 //! | `clusterset` | one clusterset: [`mcs_core::registry`] and [`mcs_core::log`] behind a lock; a change is encoded once |
 //! | `verdicts` | what is logged of leases and members |
@@ -17,6 +18,7 @@
 //! them, importers keep what they have, and controllers bring everything back within a lease.
 
 pub mod args;
+mod caller;
 mod clusterset;
 mod error;
 mod grpc;

@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use tonic::Status;
 use tracing::{info, warn};
 
+use crate::caller::{Remover, Writer};
 use crate::clusterset::{Clusterset, State};
 use crate::error::Error;
 use crate::lists::{Lists, Page};
@@ -130,7 +131,8 @@ impl Service {
     }
 
     /// Takes a cluster into its clusterset, or its lead over.
-    pub(crate) fn register(&self, member: &Member, registration: Registration) -> Result<Registered, Error> {
+    pub(crate) fn register(&self, writer: &Writer, registration: Registration) -> Result<Registered, Error> {
+        let member = writer.member();
         let clusterset = self.known_or_new(&member.clusterset)?;
         let Registration { version, instance, build, region, .. } = registration.clone();
         let region = region.map(|region| region.to_string());
@@ -153,7 +155,8 @@ impl Service {
     }
 
     /// Renews a lease.
-    pub(crate) fn renew(&self, member: &Member, version: Version, sum: Sum) -> Result<Renewed, Error> {
+    pub(crate) fn renew(&self, writer: &Writer, version: Version, sum: Sum) -> Result<Renewed, Error> {
+        let member = writer.member();
         let clusterset = self.of_member(member)?;
         let renew =
             |state: &mut State, now| state.registry.renew(&member.cluster, &member.uid, version, sum, now);
@@ -164,10 +167,11 @@ impl Service {
     /// endpoints that were left out.
     pub(crate) fn write(
         &self,
-        member: &Member,
+        writer: &Writer,
         version: Version,
         ops: Vec<ReadOp>,
     ) -> Result<Vec<(pb::ServiceKey, Outcome)>, Error> {
+        let member = writer.member();
         let clusterset = self.of_member(member)?;
         let mut outcomes: Vec<(pb::ServiceKey, Outcome)> = Vec::with_capacity(ops.len());
         let (mut accepted, mut places) = (Vec::new(), Vec::new());
@@ -202,7 +206,8 @@ impl Service {
     }
 
     /// Begins a sync.
-    pub(crate) fn begin_sync(&self, member: &Member, version: Version) -> Result<(), Error> {
+    pub(crate) fn begin_sync(&self, writer: &Writer, version: Version) -> Result<(), Error> {
+        let member = writer.member();
         let begin =
             |state: &mut State, now| state.registry.begin_sync(&member.cluster, &member.uid, version, now);
         Ok(self.of_member(member)?.with(begin)?)
@@ -211,10 +216,11 @@ impl Service {
     /// Says which of the named exports are wanted.
     pub(crate) fn wanted(
         &self,
-        member: &Member,
+        writer: &Writer,
         version: Version,
         names: &[(ServiceKey, Leaf)],
     ) -> Result<Vec<ServiceKey>, Error> {
+        let member = writer.member();
         let wanted =
             |state: &mut State, _| state.registry.wanted(&member.cluster, &member.uid, version, names);
         Ok(self.of_member(member)?.with(wanted)?)
@@ -223,10 +229,11 @@ impl Service {
     /// Ends a sync, and says how many exports went.
     pub(crate) fn end_sync(
         &self,
-        member: &Member,
+        writer: &Writer,
         version: Version,
         named: &BTreeSet<ServiceKey>,
     ) -> Result<usize, Error> {
+        let member = writer.member();
         let end = |state: &mut State, now| {
             state.registry.end_sync(&member.cluster, &member.uid, version, named, now)
         };
@@ -241,11 +248,11 @@ impl Service {
     /// Removes a cluster with all it exports.
     pub(crate) fn remove(
         &self,
-        clusterset: &ClustersetId,
-        cluster: &ClusterId,
+        remover: &Remover,
         uid: Option<&ClusterUid>,
         force: bool,
     ) -> Result<Removed, Error> {
+        let (clusterset, cluster) = (remover.clusterset(), remover.cluster());
         let unknown = || Refused::Unknown { cluster: cluster.clone() };
         let known = self.known(clusterset).ok_or_else(unknown)?;
         let removed = known.with(|state, now| state.registry.remove(cluster, uid, force, now))?;

@@ -49,6 +49,14 @@ fn a_wrong_field_is_named() {
 }
 
 #[test]
+fn what_a_certificate_does_not_allow_is_denied_with_the_reason() {
+    let status = status::denied("a certificate that names no cluster may read");
+    assert_eq!(status.code(), Code::PermissionDenied);
+    let message = "a certificate that names no cluster may read".to_owned();
+    assert_eq!(CallFailed::from(status), CallFailed::Denied { message });
+}
+
+#[test]
 fn what_is_not_from_this_registry_is_no_verdict() {
     let unknown_path = CallFailed::from(Status::not_found("no such method"));
     assert_eq!(

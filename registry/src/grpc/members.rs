@@ -20,6 +20,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::debug;
 
 use super::Grpc;
+use crate::caller::{Caller, Writer};
 use crate::error::Error;
 
 /// This many answers of a sync wait for their reader at most.
@@ -39,8 +40,9 @@ impl Members for Grpc {
         request: Request<pb::RegisterRequest>,
     ) -> Result<Response<pb::RegisterResponse>, Status> {
         self.answer("Register", async {
+            let caller = Caller::of(request.extensions());
             let (member, registration) = read_registration(request.into_inner())?;
-            let registered = self.service.register(&member, registration)?;
+            let registered = self.service.register(&caller.writer(member)?, registration)?;
             Ok(pb::RegisterResponse {
                 epoch: self.service.epoch().0.to_be_bytes().to_vec(),
                 lease_duration: Some(self.service.lease().into()),
@@ -53,10 +55,11 @@ impl Members for Grpc {
 
     async fn renew(&self, request: Request<pb::RenewRequest>) -> Result<Response<pb::RenewResponse>, Status> {
         self.answer("Renew", async {
+            let caller = Caller::of(request.extensions());
             let request = request.into_inner();
-            let member = Member::read(request.clusterset, request.cluster, request.uid)?;
+            let writer = caller.writer(Member::read(request.clusterset, request.cluster, request.uid)?)?;
             let renewed =
-                self.service.renew(&member, read_version(request.version)?, read_sum(&request.sum)?)?;
+                self.service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?)?;
             Ok(pb::RenewResponse {
                 state: pb::LeaseState::from(renewed.state).into(),
                 differs: renewed.differs,
@@ -74,10 +77,12 @@ impl Members for Grpc {
         request: Request<Streaming<pb::WriteRequest>>,
     ) -> Result<Response<pb::WriteResponse>, Status> {
         self.answer("Write", async {
+            let caller = Caller::of(request.extensions());
             let mut stream = request.into_inner();
             let mut first =
                 next(&mut stream).await?.ok_or_else(|| ConversionError::missing("the first message"))?;
             let (member, version) = read_write_head(&mut first)?;
+            let writer = caller.writer(member)?;
             let (mut reader, mut ops) = (OpReader::default(), Vec::new());
             let (most, mut bytes) = (self.most_names(), 0);
             let mut message = Some(first);
@@ -98,7 +103,7 @@ impl Members for Grpc {
                 message = next(&mut stream).await?;
             }
             reader.finish()?;
-            let outcomes = self.service.write(&member, version, ops)?;
+            let outcomes = self.service.write(&writer, version, ops)?;
             let results = outcomes.into_iter().map(|(key, outcome)| result(key, outcome)).collect();
             Ok(pb::WriteResponse { results, degraded: false })
         })
@@ -110,11 +115,11 @@ impl Members for Grpc {
         request: Request<Streaming<pb::SyncRequest>>,
     ) -> Result<Response<Self::SyncStream>, Status> {
         let (answers, receiver) = mpsc::channel(ANSWERS);
-        let grpc = self.clone();
+        let (grpc, caller) = (self.clone(), Caller::of(request.extensions()));
         tokio::spawn(async move {
             let measured = grpc.metrics.begin("grpc", "Sync");
             tokio::select! {
-                code = grpc.answer_sync(request.into_inner(), &answers) => measured.ended(code),
+                code = grpc.answer_sync(&caller, request.into_inner(), &answers) => measured.ended(code),
                 // The caller has gone, and nothing is deleted.
                 () = answers.closed() => {}
             }
@@ -127,6 +132,7 @@ impl Members for Grpc {
         request: Request<pb::RemoveClusterRequest>,
     ) -> Result<Response<pb::RemoveClusterResponse>, Status> {
         self.answer("RemoveCluster", async {
+            let caller = Caller::of(request.extensions());
             let request = request.into_inner();
             let clusterset = ClustersetId::new(request.clusterset).map_err(ConversionError::from)?;
             let cluster = ClusterId::new(request.cluster).map_err(ConversionError::from)?;
@@ -134,7 +140,8 @@ impl Members for Grpc {
                 "" => None,
                 uid => Some(ClusterUid::new(uid).map_err(ConversionError::from)?),
             };
-            let removed = self.service.remove(&clusterset, &cluster, uid.as_ref(), request.force)?;
+            let remover = caller.remover(clusterset, cluster)?;
+            let removed = self.service.remove(&remover, uid.as_ref(), request.force)?;
             let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
             Ok(pb::RemoveClusterResponse {
                 exports: count(removed.exports),
@@ -159,9 +166,14 @@ impl Grpc {
     }
 
     /// Leads a sync to its end, and says how it ended. The drain ends it.
-    async fn answer_sync(&self, mut stream: Streaming<pb::SyncRequest>, answers: &Answers) -> Code {
+    async fn answer_sync(
+        &self,
+        caller: &Caller,
+        mut stream: Streaming<pb::SyncRequest>,
+        answers: &Answers,
+    ) -> Code {
         let ended = tokio::select! {
-            ended = self.sync_steps(&mut stream, answers) => ended,
+            ended = self.sync_steps(caller, &mut stream, answers) => ended,
             () = self.service.shutdown().draining() => Err(Error::Draining),
         };
         let Err(error) = ended else { return Code::Ok };
@@ -175,23 +187,24 @@ impl Grpc {
 
     async fn sync_steps(
         &self,
+        caller: &Caller,
         stream: &mut Streaming<pb::SyncRequest>,
         answers: &Answers,
     ) -> Result<(), Error> {
         let Some(Ask::Begin(begin)) = next_ask(stream).await? else {
             return Err(ConversionError::new("step", "a sync must begin with begin").into());
         };
-        let member = Member::read(begin.clusterset, begin.cluster, begin.uid)?;
+        let writer = caller.writer(Member::read(begin.clusterset, begin.cluster, begin.uid)?)?;
         let version = read_version(begin.version)?;
-        self.service.begin_sync(&member, version)?;
+        self.service.begin_sync(&writer, version)?;
 
-        let named = self.sync_names(&member, version, stream, answers).await?;
+        let named = self.sync_names(&writer, version, stream, answers).await?;
         let mut reader = OpReader::default();
         loop {
             match next_ask(stream).await? {
                 Some(Ask::Op(op)) => {
                     let Some(op) = reader.push(op)? else { continue };
-                    for (key, outcome) in self.service.write(&member, version, vec![op])? {
+                    for (key, outcome) in self.service.write(&writer, version, vec![op])? {
                         tell(answers, Tell::Result(result(key, outcome))).await;
                     }
                 }
@@ -203,7 +216,7 @@ impl Grpc {
             }
         }
         reader.finish()?;
-        let deleted = self.service.end_sync(&member, version, &named)?;
+        let deleted = self.service.end_sync(&writer, version, &named)?;
         let deleted = u32::try_from(deleted).unwrap_or(u32::MAX);
         tell(answers, Tell::Done(pb::SyncDone { deleted, degraded: false })).await;
         Ok(())
@@ -212,7 +225,7 @@ impl Grpc {
     /// Takes the names, and says which are wanted.
     async fn sync_names(
         &self,
-        member: &Member,
+        writer: &Writer,
         version: Version,
         stream: &mut Streaming<pb::SyncRequest>,
         answers: &Answers,
@@ -225,7 +238,7 @@ impl Grpc {
                     let read =
                         |name: &pb::SyncName| Ok((read_key(name.key.as_ref())?, read_leaf(&name.leaf)?));
                     let names = more.names.iter().map(read).collect::<Result<Vec<_>, ConversionError>>()?;
-                    let wanted = self.service.wanted(member, version, &names)?;
+                    let wanted = self.service.wanted(writer, version, &names)?;
                     named.extend(names.into_iter().map(|(key, _)| key));
                     if named.len() > most {
                         return Err(Error::Limit { limit: "the number of names in a sync", most });
