@@ -1,4 +1,4 @@
-//! The use cases as gRPC: messages in, messages out, nothing decided.
+//! The calls as gRPC.
 
 mod imports;
 mod members;

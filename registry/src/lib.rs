@@ -10,7 +10,8 @@
 //! | `verdicts` | what is logged of leases and members |
 //! | `watch` | a watcher: a cursor into the log |
 //! | `lists` | pages of clusters, exports and imports |
-//! | `grpc`, `rest` | the same use cases over two transports |
+//! | `calls` | the calls of the API: messages in, messages out |
+//! | `grpc`, `rest` | the same calls over two transports |
 //! | `error` | what can go wrong, and how each transport says it |
 //! | `metrics` | sizes and counts, collected when they are asked for |
 //!
@@ -19,6 +20,7 @@
 
 pub mod args;
 mod caller;
+mod calls;
 mod clusterset;
 mod error;
 mod grpc;

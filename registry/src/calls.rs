@@ -1,0 +1,167 @@
+//! The calls of `dynamo.mcs.v1`, whatever transport brings them: messages in, messages out, nothing decided.
+
+pub(crate) mod sync;
+
+use futures::{Stream, StreamExt};
+use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch};
+use mcs_proto::convert::{
+    ConversionError, Member, OpReader, read_registration, read_sixteen, read_sum, read_version,
+    read_write_head, result,
+};
+use mcs_proto::encoded::EncodedStep;
+use mcs_proto::pb;
+use prost::Message;
+use tonic::Status;
+
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::lists::Page;
+use crate::service::Service;
+
+/// A write or a sync may name this many times the exports that a cluster may have: those above the limit are refused
+/// one by one.
+const NAMES_FACTOR: usize = 2;
+
+/// The most bytes of a write, which is held until it is whole: the largest export that there may be, several times.
+const MAX_WRITE_BYTES: usize = 64 * 1024 * 1024;
+
+/// `Members.Register`.
+pub(crate) fn register(
+    service: &Service,
+    caller: &Caller,
+    request: pb::RegisterRequest,
+) -> Result<pb::RegisterResponse, Error> {
+    let (member, registration) = read_registration(request)?;
+    let registered = service.register(&caller.writer(member)?, registration)?;
+    Ok(pb::RegisterResponse {
+        epoch: service.epoch().0.to_be_bytes().to_vec(),
+        lease_duration: Some(service.lease().into()),
+        build: mcs_runtime::version().to_owned(),
+        differs: registered.differs,
+    })
+}
+
+/// `Members.Renew`.
+pub(crate) fn renew(
+    service: &Service,
+    caller: &Caller,
+    request: pb::RenewRequest,
+) -> Result<pb::RenewResponse, Error> {
+    let writer = caller.writer(Member::read(request.clusterset, request.cluster, request.uid)?)?;
+    let renewed = service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?)?;
+    Ok(pb::RenewResponse {
+        state: pb::LeaseState::from(renewed.state).into(),
+        differs: renewed.differs,
+        degraded: false,
+        lease_duration: Some(service.lease().into()),
+    })
+}
+
+/// `Members.Write`. Nothing is taken of a stream that breaks.
+pub(crate) async fn write(
+    service: &Service,
+    caller: &Caller,
+    mut requests: impl Stream<Item = Result<pb::WriteRequest, Error>> + Unpin,
+) -> Result<pb::WriteResponse, Error> {
+    let mut first =
+        requests.next().await.transpose()?.ok_or_else(|| ConversionError::missing("the first message"))?;
+    let (member, version) = read_write_head(&mut first)?;
+    let writer = caller.writer(member)?;
+    let (mut reader, mut ops) = (OpReader::default(), Vec::new());
+    let (most, mut bytes) = (most_names(service), 0);
+    let mut message = Some(first);
+    while let Some(part) = message {
+        bytes += part.encoded_len();
+        if bytes > MAX_WRITE_BYTES {
+            return Err(Error::Limit { limit: "the number of bytes in a write", most: MAX_WRITE_BYTES });
+        }
+        for op in part.ops {
+            ops.extend(reader.push(op)?);
+            if ops.len() > most {
+                return Err(Error::Limit { limit: "the number of changes in a write", most });
+            }
+        }
+        message = requests.next().await.transpose()?;
+    }
+    reader.finish()?;
+    let outcomes = service.write(&writer, version, ops)?;
+    let results = outcomes.into_iter().map(|(key, outcome)| result(key, outcome)).collect();
+    Ok(pb::WriteResponse { results, degraded: false })
+}
+
+/// `Members.RemoveCluster`.
+pub(crate) fn remove_cluster(
+    service: &Service,
+    caller: &Caller,
+    request: pb::RemoveClusterRequest,
+) -> Result<pb::RemoveClusterResponse, Error> {
+    let clusterset = read_clusterset(request.clusterset)?;
+    let cluster = ClusterId::new(request.cluster).map_err(ConversionError::from)?;
+    let uid = match request.uid.as_str() {
+        "" => None,
+        uid => Some(ClusterUid::new(uid).map_err(ConversionError::from)?),
+    };
+    let remover = caller.remover(clusterset, cluster)?;
+    let removed = service.remove(&remover, uid.as_ref(), request.force)?;
+    let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    Ok(pb::RemoveClusterResponse { exports: count(removed.exports), endpoints: count(removed.endpoints) })
+}
+
+/// `Imports.Watch`.
+pub(crate) fn watch(
+    service: &Service,
+    request: pb::WatchRequest,
+) -> Result<impl Stream<Item = Result<EncodedStep, Status>> + Send + use<>, Error> {
+    let clusterset = read_clusterset(request.clusterset)?;
+    let importer = ClusterId::new(request.cluster).map_err(ConversionError::from)?;
+    let from = match request.epoch.as_slice() {
+        [] => None,
+        epoch => Some((Epoch(u128::from_be_bytes(read_sixteen(epoch, "epoch")?)), request.revision)),
+    };
+    tracing::info!(%clusterset, cluster = %importer, resumes = from.is_some(), "watch opened");
+    service.watch(&clusterset, from)
+}
+
+/// `Imports.ListClusters`, with pages of at most about `bytes`.
+pub(crate) fn list_clusters(
+    service: &Service,
+    request: pb::ListClustersRequest,
+    bytes: usize,
+) -> Result<pb::ListClustersResponse, Error> {
+    let page = Page::read(request.page_size, &request.page_token, bytes)?;
+    Ok(service.list_clusters(&read_clusterset(request.clusterset)?, &page))
+}
+
+/// `Imports.ListExports`, with pages of at most about `bytes`.
+pub(crate) fn list_exports(
+    service: &Service,
+    request: pb::ListExportsRequest,
+    bytes: usize,
+) -> Result<pb::ListExportsResponse, Error> {
+    let page = Page::read(request.page_size, &request.page_token, bytes)?;
+    let of = match request.cluster.as_str() {
+        "" => None,
+        cluster => Some(ClusterId::new(cluster).map_err(ConversionError::from)?),
+    };
+    let clusterset = read_clusterset(request.clusterset)?;
+    Ok(service.list_exports(&clusterset, of.as_ref(), request.include_endpoints, &page))
+}
+
+/// `Imports.ListImports`, with pages of at most about `bytes`.
+pub(crate) fn list_imports(
+    service: &Service,
+    request: pb::ListImportsRequest,
+    bytes: usize,
+) -> Result<pb::ListImportsResponse, Error> {
+    let page = Page::read(request.page_size, &request.page_token, bytes)?;
+    Ok(service.list_imports(&read_clusterset(request.clusterset)?, request.include_endpoints, &page))
+}
+
+fn read_clusterset(clusterset: String) -> Result<ClustersetId, Error> {
+    Ok(ClustersetId::new(clusterset).map_err(ConversionError::from)?)
+}
+
+/// The most exports that one call may name.
+fn most_names(service: &Service) -> usize {
+    service.max_exports().saturating_mul(NAMES_FACTOR)
+}

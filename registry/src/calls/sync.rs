@@ -1,0 +1,144 @@
+//! `Members.Sync`: begin, names, names end, ops, end; a stream that breaks deletes nothing.
+
+use std::collections::BTreeSet;
+
+use futures::{Stream, StreamExt};
+use mcs_core::ids::ServiceKey;
+use mcs_core::version::Version;
+use mcs_proto::chunks::pack;
+use mcs_proto::convert::{ConversionError, Member, OpReader, read_key, read_leaf, read_version, result};
+use mcs_proto::pb;
+use mcs_proto::pb::sync_request::Step as Ask;
+use mcs_proto::pb::sync_response::Step as Tell;
+use tokio::sync::mpsc;
+use tonic::{Code, Status};
+use tracing::debug;
+
+use super::most_names;
+use crate::caller::{Caller, Writer};
+use crate::error::Error;
+use crate::service::Service;
+
+/// This many answers of a sync wait for their reader at most.
+pub(crate) const ANSWERS: usize = 16;
+
+/// Where the answers of a sync go.
+pub(crate) type Answers = mpsc::Sender<Result<pb::SyncResponse, Status>>;
+
+/// A sync that has begun.
+pub(crate) struct Sync<'a, S> {
+    service: &'a Service,
+    writer: Writer,
+    version: Version,
+    requests: S,
+}
+
+/// Does what a sync does until it, the caller or the drain ends it, and tells an error as the last answer. Says how it
+/// ended, unless the caller has gone.
+pub(crate) async fn until_over(
+    service: &Service,
+    answers: &Answers,
+    steps: impl Future<Output = Result<(), Error>>,
+) -> Option<Code> {
+    let ended = tokio::select! {
+        ended = steps => ended,
+        () = service.shutdown().draining() => Err(Error::Draining),
+        // Nothing is deleted.
+        () = answers.closed() => return None,
+    };
+    let Err(error) = ended else { return Some(Code::Ok) };
+    debug!(%error, "sync broken off");
+    let status = Status::from(error);
+    let code = status.code();
+    // A caller that has gone needs no answer.
+    let _ = answers.send(Err(status)).await;
+    Some(code)
+}
+
+impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
+    /// Begins a sync with the first of `requests`.
+    pub(crate) async fn begin(service: &'a Service, caller: &Caller, mut requests: S) -> Result<Self, Error> {
+        let Some(Ask::Begin(begin)) = next(&mut requests).await? else {
+            return Err(ConversionError::new("step", "a sync must begin with begin").into());
+        };
+        let writer = caller.writer(Member::read(begin.clusterset, begin.cluster, begin.uid)?)?;
+        let version = read_version(begin.version)?;
+        service.begin_sync(&writer, version)?;
+        Ok(Self { service, writer, version, requests })
+    }
+
+    /// Leads it to its end. With `names_alone` the caller may stop after the names, which ends nothing, and come again
+    /// with what is wanted.
+    pub(crate) async fn lead(mut self, answers: &Answers, names_alone: bool) -> Result<(), Error> {
+        let named = self.take_names(answers).await?;
+        let mut reader = OpReader::default();
+        let mut ops = 0;
+        loop {
+            match next(&mut self.requests).await? {
+                Some(Ask::Op(op)) => {
+                    ops += 1;
+                    let Some(op) = reader.push(op)? else { continue };
+                    for (key, outcome) in self.service.write(&self.writer, self.version, vec![op])? {
+                        tell(answers, Tell::Result(result(key, outcome))).await;
+                    }
+                }
+                Some(Ask::End(_)) => break,
+                Some(_) => {
+                    return Err(ConversionError::new("step", "ops and the end must follow the names").into());
+                }
+                None if names_alone && ops == 0 => return Ok(()),
+                None => return Err(ConversionError::missing("end").into()),
+            }
+        }
+        reader.finish()?;
+        let deleted = self.service.end_sync(&self.writer, self.version, &named)?;
+        let deleted = u32::try_from(deleted).unwrap_or(u32::MAX);
+        tell(answers, Tell::Done(pb::SyncDone { deleted, degraded: false })).await;
+        Ok(())
+    }
+
+    /// Takes the names, and says which are wanted.
+    async fn take_names(&mut self, answers: &Answers) -> Result<BTreeSet<ServiceKey>, Error> {
+        let most = most_names(self.service);
+        let mut named = BTreeSet::new();
+        loop {
+            match next(&mut self.requests).await? {
+                Some(Ask::Names(more)) => {
+                    let read =
+                        |name: &pb::SyncName| Ok((read_key(name.key.as_ref())?, read_leaf(&name.leaf)?));
+                    let names = more.names.iter().map(read).collect::<Result<Vec<_>, ConversionError>>()?;
+                    let wanted = self.service.wanted(&self.writer, self.version, &names)?;
+                    named.extend(names.into_iter().map(|(key, _)| key));
+                    if named.len() > most {
+                        return Err(Error::Limit { limit: "the number of names in a sync", most });
+                    }
+                    for keys in pack(wanted.iter().map(pb::ServiceKey::from)) {
+                        tell(answers, Tell::Wants(pb::SyncWants { keys })).await;
+                    }
+                }
+                Some(Ask::NamesEnd(_)) => break,
+                Some(_) => return Err(ConversionError::new("step", "names must follow the begin").into()),
+                None => return Err(ConversionError::missing("names_end").into()),
+            }
+        }
+        tell(answers, Tell::WantsEnd(pb::SyncWantsEnd {})).await;
+        Ok(named)
+    }
+}
+
+async fn next(
+    requests: &mut (impl Stream<Item = Result<pb::SyncRequest, Error>> + Unpin),
+) -> Result<Option<Ask>, Error> {
+    match requests.next().await.transpose()? {
+        None => Ok(None),
+        Some(message) => {
+            let unknown = || ConversionError::new("step", "is missing or of a later release");
+            Ok(Some(message.step.ok_or_else(unknown)?))
+        }
+    }
+}
+
+/// A caller that has gone is noticed by who reads its stream.
+async fn tell(answers: &Answers, step: Tell) {
+    let _ = answers.send(Ok(pb::SyncResponse { step: Some(step) })).await;
+}
