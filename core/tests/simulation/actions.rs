@@ -1,7 +1,7 @@
 //! What befalls the world: changes that users make, and faults.
 
 use crate::cluster::collect_garbage;
-use crate::facts::{CLUSTERS, LEASE, keys, random_endpoints, random_spec};
+use crate::facts::{LEASE, keys, random_endpoints, random_spec};
 use crate::network::{Body, Request};
 use crate::world::{Event, World};
 use mcs_core::ids::ServiceKey;
@@ -15,7 +15,7 @@ pub(crate) const ACTIONS: usize = 30;
 impl World {
     /// Does one action at random. One that makes no sense now is skipped, and counted.
     pub(crate) fn act(&mut self) {
-        let cluster = self.rng.random_range(0..CLUSTERS);
+        let cluster = self.rng.random_range(0..self.size);
         let key = keys().choose(&mut self.rng).expect("a key").clone();
         let (what, done) = match self.rng.random_range(0..100) {
             0..28 => ("endpoints changed", self.change_endpoints(cluster, &key)),
@@ -153,7 +153,7 @@ impl World {
     fn silence_most(&mut self, spared: usize) -> bool {
         let until = self.now + self.some_time(4);
         let all = self.rng.random_bool(0.3);
-        for cluster in (0..CLUSTERS).filter(|cluster| all || *cluster != spared) {
+        for cluster in (0..self.size).filter(|cluster| all || *cluster != spared) {
             self.cut[cluster] = self.cut[cluster].max(until);
         }
         true

@@ -30,14 +30,17 @@ pub(crate) const POLICY: Policy = Policy {
     max_exports: 10,
 };
 
-/// How many clusters there are.
-pub(crate) const CLUSTERS: usize = 3;
+/// The most clusters of a history.
+pub(crate) const MOST_CLUSTERS: usize = 9;
 
-static IDS: LazyLock<[ClusterId; CLUSTERS]> =
-    LazyLock::new(|| ["alpha", "beta", "gamma"].map(|id| ClusterId::new(id).expect("a cluster id")));
+const NAMES: [&str; MOST_CLUSTERS] =
+    ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota"];
 
-static UIDS: LazyLock<[ClusterUid; CLUSTERS]> =
-    LazyLock::new(|| ["uid-0", "uid-1", "uid-2"].map(|uid| ClusterUid::new(uid).expect("a UID")));
+static IDS: LazyLock<[ClusterId; MOST_CLUSTERS]> =
+    LazyLock::new(|| NAMES.map(|id| ClusterId::new(id).expect("a cluster id")));
+
+static UIDS: LazyLock<[ClusterUid; MOST_CLUSTERS]> =
+    LazyLock::new(|| NAMES.map(|id| ClusterUid::new(format!("uid-{id}")).expect("a UID")));
 
 static KEYS: LazyLock<[ServiceKey; 3]> = LazyLock::new(|| {
     let key = |(namespace, name)| ServiceKey::new(namespace, name).expect("a key");
@@ -58,7 +61,7 @@ pub(crate) fn keys() -> &'static [ServiceKey] {
 }
 
 pub(crate) fn region(index: usize) -> Region {
-    Region::new(["eu-1", "us-1", "us-1"][index]).expect("a region")
+    Region::new(["eu-1", "us-1"][index % 2]).expect("a region")
 }
 
 pub(crate) fn plan_config(index: usize) -> PlanConfig {

@@ -1,7 +1,7 @@
 //! One history: a start, faults and changes, a heal, and what must have come of it.
 
 use crate::actions::ACTIONS;
-use crate::facts::{CLUSTERS, LEASE, cluster_id, keys};
+use crate::facts::{LEASE, MOST_CLUSTERS, cluster_id, keys};
 use crate::invariants;
 use crate::world::{Counts, EventLog, World};
 use mcs_core::ids::ServiceKey;
@@ -19,7 +19,7 @@ const HEALED: u32 = 12;
 pub(crate) fn run(seed: u64, event_log: Option<EventLog>) -> Counts {
     let mut world = World::new(seed, event_log);
     world.start_server();
-    for cluster in 0..CLUSTERS {
+    for cluster in 0..world.size {
         for key in keys() {
             if world.rng.random_bool(0.6) {
                 world.add_export(cluster, key);
@@ -39,7 +39,7 @@ pub(crate) fn run(seed: u64, event_log: Option<EventLog>) -> Counts {
         world.check_watchers();
     }
     world.log(|| "HEAL".to_owned());
-    let dead = world.rng.random_bool(0.3).then(|| world.rng.random_range(0..CLUSTERS));
+    let dead = world.rng.random_bool(0.3).then(|| world.rng.random_range(0..world.size));
     world.heal(dead);
     world.pass(HEALED * LEASE);
     world.check_watchers();
@@ -54,20 +54,21 @@ pub(crate) fn run(seed: u64, event_log: Option<EventLog>) -> Counts {
 impl World {
     fn heal(&mut self, dead: Option<usize>) {
         self.faults = false;
-        self.cut = [self.now; CLUSTERS];
+        self.cut = [self.now; MOST_CLUSTERS];
         self.controllers.retain(|_, controller| controller.leads && Some(controller.cluster) != dead);
         for controller in self.controllers.values_mut() {
             controller.dies_after = None;
         }
         self.dead = dead;
         self.start_server();
-        for cluster in 0..CLUSTERS {
+        for cluster in 0..self.size {
             self.start_controller(cluster);
         }
     }
 
     fn check_watchers(&self) {
         let Some(server) = &self.server else { return };
+        server.witness.check_all(&server.registry, &server.log, &self.book);
         for controller in self.controllers.values() {
             invariants::invariant_06_a_watcher_has_what_the_log_has(
                 &controller.mirror,
@@ -80,7 +81,7 @@ impl World {
     /// The registry holds what the live clusters export, and every live cluster shows exactly that.
     fn check_convergence(&mut self, dead: Option<usize>) {
         let registry = &self.server.as_ref().expect("a registry").registry;
-        for (index, cluster) in self.clusters.iter().enumerate() {
+        for (index, cluster) in self.clusters[..self.size].iter().enumerate() {
             let member = registry.member(&cluster.id);
             if Some(index) == dead {
                 let state = member.map(|member| member.state());
@@ -100,7 +101,9 @@ impl World {
                 .collect();
             assert_eq!(held, cluster.exports, "convergence: the exports of {}", cluster.id);
         }
-        for (index, importer) in self.clusters.iter().enumerate().filter(|(index, _)| Some(*index) != dead) {
+        for (index, importer) in
+            self.clusters[..self.size].iter().enumerate().filter(|(index, _)| Some(*index) != dead)
+        {
             for key in keys() {
                 self.check_import(index, key, dead);
             }
@@ -131,7 +134,7 @@ impl World {
         assert_eq!(import.spec.service_type, header.definition.service_type, "{place}: type");
         let mut clusters = BTreeSet::new();
         let mut shown: BTreeMap<_, BTreeSet<IpAddr>> = BTreeMap::new();
-        for index in (0..CLUSTERS).filter(|index| Some(*index) != dead) {
+        for index in (0..self.size).filter(|index| Some(*index) != dead) {
             let Some((_, endpoints)) = self.clusters[index].exports.get(key) else { continue };
             clusters.insert(cluster_id(index));
             let participant = header.participants.iter().find(|part| part.cluster == cluster_id(index));
@@ -159,7 +162,7 @@ impl World {
         let settled = writes(self);
         self.log(|| "RESTART of all controllers".to_owned());
         self.controllers.clear();
-        for cluster in 0..CLUSTERS {
+        for cluster in 0..self.size {
             self.start_controller(cluster);
         }
         self.pass(4 * LEASE);

@@ -3,13 +3,13 @@
 use crate::book::Book;
 use crate::cluster::Cluster;
 use crate::controller::Controller;
-use crate::facts::{CLUSTERS, LEASE, POLICY, TIMING, cluster_id};
+use crate::facts::{LEASE, MOST_CLUSTERS, POLICY, TIMING, cluster_id};
 use crate::mirror::Mirror;
-use crate::witness::{Act, Before, Facts, Kind, Witness};
+use crate::witness::{Act, Before, Kind, Members, Witness};
 use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
 use mcs_core::log::StateLog;
 use mcs_core::merge::merge;
-use mcs_core::model::{ExportSpec, Frame, MemberState, Object, ObjectKey, Part, Section};
+use mcs_core::model::{ExportSpec, Frame, Header, MemberState, Object, ObjectKey, Part, Section};
 use mcs_core::names;
 use mcs_core::plan::{Existing, ImportedSlice};
 use mcs_core::registry::{Member, Refused, Registry};
@@ -17,13 +17,13 @@ use mcs_core::time::Timestamp;
 use mcs_core::timing::MAX_TICK;
 use mcs_core::version::{Sum, Version};
 use mcs_core::view::{Applied, Shown};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a controller cannot know for certain.
 pub(crate) struct Truth<'a> {
     pub(crate) book: &'a Book,
     /// When an administrator removed each cluster last.
-    pub(crate) removed: &'a [Option<Timestamp>; CLUSTERS],
+    pub(crate) removed: &'a [Option<Timestamp>; MOST_CLUSTERS],
     /// Of the registry that runs.
     pub(crate) witness: Option<&'a Witness>,
     pub(crate) now: Timestamp,
@@ -133,10 +133,7 @@ pub(crate) fn invariant_03_no_listed_member_is_taken_for_absent(
 }
 
 /// 4. On the judging clock, a silent member is gone within a lease, or with a hold within a lease and the hold.
-pub(crate) fn invariant_04_a_silent_member_is_gone_in_time(
-    witness: &Witness,
-    members: &BTreeMap<ClusterId, Facts>,
-) {
+pub(crate) fn invariant_04_a_silent_member_is_gone_in_time(witness: &Witness, members: &Members) {
     let bound = LEASE + POLICY.mass_expiry_hold + 2 * MAX_TICK;
     for (cluster, facts) in members.iter().filter(|(_, facts)| facts.state != MemberState::Expired) {
         let silent = witness.renewed.get(cluster).map(|(at, _)| witness.judged.since(*at));
@@ -163,66 +160,84 @@ pub(crate) fn invariant_05_a_shown_part_is_whole(
 
 /// 5, in the registry: what a section names a version for is what the owner said, as of that version.
 pub(crate) fn invariant_05_a_section_names_what_is_held(
-    registry: &Registry,
+    cluster: &ClusterId,
+    member: &Member,
     book: &Book,
-    marks: &BTreeMap<ClusterId, Version>,
+    mark: Version,
 ) {
-    for index in 0..CLUSTERS {
-        let cluster = cluster_id(index);
-        let Some(member) = registry.member(&cluster).filter(|member| member.is_whole()) else { continue };
-        let as_of = member.version();
-        for key in crate::facts::keys() {
-            let said = book.as_of(index, key, as_of).and_then(Option::as_ref).map(|(leaf, _)| *leaf);
-            match member.exports().get(key) {
-                Some(export) if export.version <= as_of => {
-                    assert_eq!(Some(export.leaf), said, "invariant 5: {key} of {cluster} as of {as_of}");
-                }
-                Some(_) => {}
-                None if marks.get(&cluster).is_some_and(|mark| *mark > as_of) => {}
-                None => assert_eq!(None, said, "invariant 5: {key} of {cluster} is missing as of {as_of}"),
+    if !member.is_whole() {
+        return;
+    }
+    let (index, as_of) = (index_of(cluster), member.version());
+    for key in crate::facts::keys() {
+        let said = book.as_of(index, key, as_of).and_then(Option::as_ref).map(|(leaf, _)| *leaf);
+        match member.exports().get(key) {
+            Some(export) if export.version <= as_of => {
+                assert_eq!(Some(export.leaf), said, "invariant 5: {key} of {cluster} as of {as_of}");
             }
+            Some(_) => {}
+            None if mark > as_of => {}
+            None => assert_eq!(None, said, "invariant 5: {key} of {cluster} is missing as of {as_of}"),
         }
     }
 }
 
+/// 6. An object as lists show it is the one that the log replays to.
+pub(crate) fn invariant_06_list_and_log_agree(registry: &Registry, log: &StateLog<Object>, key: &ObjectKey) {
+    let listed = match key {
+        ObjectKey::Section(cluster) => {
+            registry.member(cluster).map(|member| Object::Section(section(member)))
+        }
+        ObjectKey::Header(service) => header(registry, service).map(|header| Object::Header(header.clone())),
+        ObjectKey::Part(service, cluster) => {
+            registry.member(cluster).and_then(|member| part(member, service))
+        }
+    };
+    assert_eq!(listed.as_ref(), log.get(key), "invariant 6: the list and the replay of the log, {key:?}");
+}
+
+/// 6. A merged Service is what a fresh merge of all exports gives.
+pub(crate) fn invariant_06_a_merge_is_fresh(registry: &Registry, service: &ServiceKey) {
+    let whole = registry.members().filter(|(_, member)| member.is_whole());
+    let exports: BTreeMap<ClusterId, (Version, &ExportSpec)> = whole
+        .filter_map(|(cluster, member)| {
+            let export = member.exports().get(service)?;
+            Some((cluster.clone(), (export.version, &*export.spec)))
+        })
+        .collect();
+    let held = header(registry, service);
+    let mut fresh = merge(&exports);
+    for (participant, held) in fresh
+        .iter_mut()
+        .flat_map(|fresh| &mut fresh.participants)
+        .zip(held.iter().flat_map(|held| &held.participants))
+    {
+        // A participant's version is that of its definition, which an act on endpoints alone does not raise.
+        assert!(
+            held.version <= participant.version,
+            "invariant 6: {service} is merged from what is not held"
+        );
+        participant.version = held.version;
+    }
+    assert_eq!(held, fresh.as_ref(), "invariant 6: the merge of {service}");
+}
+
 /// 6. What lists show, what the log replays to, and a fresh merge of all exports are one.
 pub(crate) fn invariant_06_list_log_and_merge_agree(registry: &Registry, log: &StateLog<Object>) {
-    let mut listed = BTreeMap::new();
-    let mut exports: BTreeMap<ServiceKey, BTreeMap<ClusterId, (Version, &ExportSpec)>> = BTreeMap::new();
+    let mut listed: BTreeSet<ObjectKey> =
+        registry.headers().map(|(service, _)| ObjectKey::Header(service.clone())).collect();
     for (cluster, member) in registry.members() {
-        listed.insert(ObjectKey::Section(cluster.clone()), Object::Section(section(member)));
-        for (key, export) in member.exports() {
-            let part = Part {
-                uid: member.uid().clone(),
-                version: export.version,
-                leaf: export.leaf,
-                endpoints: export.endpoints.clone(),
-            };
-            listed.insert(ObjectKey::Part(key.clone(), cluster.clone()), Object::Part(part));
-            if member.is_whole() {
-                let of_key = exports.entry(key.clone()).or_default();
-                of_key.insert(cluster.clone(), (export.version, &export.spec));
-            }
-        }
+        listed.insert(ObjectKey::Section(cluster.clone()));
+        listed.extend(member.exports().keys().map(|key| ObjectKey::Part(key.clone(), cluster.clone())));
     }
-    for (key, header) in registry.headers() {
-        let mut fresh =
-            exports.remove(key).and_then(|exports| merge(&exports)).expect("an export for each header");
-        // A participant's version is that of its definition, which an act on endpoints alone does not raise.
-        for (participant, held) in fresh.participants.iter_mut().zip(&header.participants) {
-            assert!(
-                held.version <= participant.version,
-                "invariant 6: {key} is merged from what is not held"
-            );
-            participant.version = held.version;
-        }
-        assert_eq!(**header, fresh, "invariant 6: the merge of {key}");
-        listed.insert(ObjectKey::Header(key.clone()), Object::Header((**header).clone()));
-    }
-    assert!(exports.is_empty(), "invariant 6: not merged: {:?}", exports.keys());
-    let replayed: BTreeMap<_, _> =
-        log.snapshot().map(|(_, key, object)| (key.clone(), object.clone())).collect();
+    let replayed: BTreeSet<ObjectKey> = log.snapshot().map(|(_, key, _)| key.clone()).collect();
     assert_eq!(listed, replayed, "invariant 6: the list and the replay of the log");
+    for key in &listed {
+        invariant_06_list_and_log_agree(registry, log, key);
+    }
+    for service in crate::facts::keys() {
+        invariant_06_a_merge_is_fresh(registry, service);
+    }
 }
 
 /// 6, at the other end: a watcher that was told everything has what the log has.
@@ -239,11 +254,9 @@ pub(crate) fn invariant_06_a_watcher_has_what_the_log_has(
 }
 
 /// 7. A member's sum is the fresh sum of the leaves that are held.
-pub(crate) fn invariant_07_a_sum_is_that_of_the_leaves(registry: &Registry) {
-    for (cluster, member) in registry.members() {
-        let fresh: Sum = member.exports().values().map(|export| export.leaf).collect();
-        assert_eq!(member.sum(), fresh, "invariant 7: the sum of {cluster}");
-    }
+pub(crate) fn invariant_07_a_sum_is_that_of_the_leaves(cluster: &ClusterId, member: &Member) {
+    let fresh: Sum = member.exports().values().map(|export| export.leaf).collect();
+    assert_eq!(member.sum(), fresh, "invariant 7: the sum of {cluster}");
 }
 
 /// 9. After a Register, no older term's act is taken; after any act, no older one changes anything.
@@ -253,7 +266,7 @@ pub(crate) fn invariant_09_no_older_term_is_taken(
     kind: Kind,
     refused: Option<&Refused>,
     before: &Before,
-    after: &BTreeMap<ClusterId, Facts>,
+    after: &Members,
 ) {
     let Some(version) = act.version else { return };
     let cluster = cluster_id(act.cluster);
@@ -267,8 +280,7 @@ pub(crate) fn invariant_09_no_older_term_is_taken(
     }
     let mark = witness.marks.get(&cluster).copied().unwrap_or_default();
     if version < mark && before.members.contains_key(&cluster) {
-        let exports =
-            |members: &BTreeMap<ClusterId, Facts>| members.get(&cluster).map(|facts| facts.exports.clone());
+        let exports = |members: &Members| members.get(&cluster).map(|facts| facts.exports.clone());
         let (old, new) = (exports(&before.members), exports(after));
         assert_eq!(old, new, "invariant 9: {kind:?} of {version} changed {cluster} after {mark}");
     }
@@ -315,11 +327,11 @@ pub(crate) fn invariant_15_a_call_changes_one_cluster(
     act: &Act,
     kind: Kind,
     before: &Before,
-    after: &BTreeMap<ClusterId, Facts>,
+    after: &Members,
 ) {
     for (cluster, old) in before.members.iter().filter(|(cluster, _)| **cluster != cluster_id(act.cluster)) {
-        let mut old = old.clone();
-        let new = after.get(cluster);
+        let new = after.get(cluster).map(|new| &**new);
+        let mut old = (**old).clone();
         if let Some(new) = new.filter(|_| before.paused) {
             old.state = new.state;
         }
@@ -330,6 +342,20 @@ pub(crate) fn invariant_15_a_call_changes_one_cluster(
             cluster_id(act.cluster)
         );
     }
+}
+
+fn header<'a>(registry: &'a Registry, service: &ServiceKey) -> Option<&'a Header> {
+    registry.headers().find(|(key, _)| *key == service).map(|(_, header)| &**header)
+}
+
+fn part(member: &Member, service: &ServiceKey) -> Option<Object> {
+    let export = member.exports().get(service)?;
+    Some(Object::Part(Part {
+        uid: member.uid().clone(),
+        version: export.version,
+        leaf: export.leaf,
+        endpoints: export.endpoints.clone(),
+    }))
 }
 
 fn section(member: &Member) -> Section {
@@ -344,5 +370,5 @@ fn section(member: &Member) -> Section {
 }
 
 fn index_of(cluster: &ClusterId) -> usize {
-    (0..CLUSTERS).find(|index| cluster_id(*index) == *cluster).expect("a cluster of this world")
+    (0..MOST_CLUSTERS).find(|index| cluster_id(*index) == *cluster).expect("a cluster of this world")
 }

@@ -1,4 +1,4 @@
-//! Random histories of one registry and three controllers, with the invariants of the protocol checked after every
+//! Random histories of one registry and three to nine controllers, with the invariants of the protocol checked after every
 //! event (docs/testing.md says which, and what each one catches).
 //!
 //! Cases O37, O39, O40, O49 and O50 are part of it: deletes while a controller or the registry was away, leaders that

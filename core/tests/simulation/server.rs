@@ -3,7 +3,7 @@
 use crate::book::Book;
 use crate::facts::{KEPT_REMOVALS, POLICY, TIMING, cluster_id, cluster_uid};
 use crate::network::{Body, Reply, Request};
-use crate::witness::{Act, Call, Kind, Witness};
+use crate::witness::{Act, After, Call, Kind, Witness};
 use mcs_core::ids::Epoch;
 use mcs_core::log::StateLog;
 use mcs_core::model::{Change, Frame, Object};
@@ -176,19 +176,16 @@ impl Server {
         act: Option<Call>,
         call: impl FnOnce(&mut Registry) -> Result<R, Refused>,
     ) -> Result<R, Refused> {
-        let before = self.witness.before(&self.registry, now);
+        let before = self.witness.before(now);
         let result = call(&mut self.registry);
+        let mut told = Vec::new();
         while let Some(Change { revision, key, object }) = self.registry.next_change() {
+            told.push(key.clone());
             self.log.append(key, revision, object);
         }
-        self.witness.after(
-            &before,
-            &self.registry,
-            &self.log,
-            (act.as_ref(), result.as_ref().err()),
-            book,
-            now,
-        );
+        let refused = result.as_ref().err();
+        let after = After { registry: &self.registry, log: &self.log, told: &told, refused, now };
+        self.witness.after(&before, act.as_ref(), &after, book);
         result
     }
 }

@@ -6,7 +6,7 @@
 use crate::book::Book;
 use crate::cluster::Cluster;
 use crate::controller::Controller;
-use crate::facts::CLUSTERS;
+use crate::facts::MOST_CLUSTERS;
 use crate::network::{Reply, Request};
 use crate::server::Server;
 use mcs_core::ids::ServiceKey;
@@ -14,8 +14,8 @@ use mcs_core::model::Frame;
 use mcs_core::outbox::{Answer, Failure};
 use mcs_core::plan::Step;
 use mcs_core::time::Timestamp;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -44,6 +44,8 @@ pub(crate) enum Event {
 
 pub(crate) struct World {
     pub(crate) rng: StdRng,
+    /// How many clusters there are.
+    pub(crate) size: usize,
     pub(crate) now: Timestamp,
     pub(crate) faults: bool,
     pub(crate) server: Option<Server>,
@@ -51,9 +53,9 @@ pub(crate) struct World {
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) controllers: BTreeMap<u64, Controller>,
     /// Until when each cluster is cut off from the registry.
-    pub(crate) cut: [Timestamp; CLUSTERS],
+    pub(crate) cut: [Timestamp; MOST_CLUSTERS],
     /// When an administrator removed each cluster last.
-    pub(crate) removed: [Option<Timestamp>; CLUSTERS],
+    pub(crate) removed: [Option<Timestamp>; MOST_CLUSTERS],
     pub(crate) book: Book,
     pub(crate) counts: Counts,
     /// A cluster whose controller never starts again.
@@ -65,16 +67,19 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(seed: u64, event_log: Option<EventLog>) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let size = random_size(&mut rng);
         Self {
-            rng: StdRng::seed_from_u64(seed),
+            rng,
+            size,
             now: Timestamp::from_millis(1_000),
             faults: true,
             server: None,
             server_paused: Timestamp::ZERO,
-            clusters: (0..CLUSTERS).map(Cluster::new).collect(),
+            clusters: (0..size).map(Cluster::new).collect(),
             controllers: BTreeMap::new(),
-            cut: [Timestamp::ZERO; CLUSTERS],
-            removed: [None; CLUSTERS],
+            cut: [Timestamp::ZERO; MOST_CLUSTERS],
+            removed: [None; MOST_CLUSTERS],
             book: Book::default(),
             counts: Counts::new(),
             dead: None,
@@ -190,5 +195,14 @@ impl World {
 
     pub(crate) fn note_removed(&mut self, cluster: usize) {
         self.removed[cluster] = Some(self.now);
+    }
+}
+
+/// How many clusters a history has: mostly few, since what befalls one is then more likely to meet another fault.
+fn random_size(rng: &mut StdRng) -> usize {
+    match rng.random_range(0..20) {
+        0..14 => rng.random_range(3..=5),
+        14..19 => rng.random_range(6..=7),
+        _ => rng.random_range(8..=MOST_CLUSTERS),
     }
 }
