@@ -18,6 +18,7 @@
 //! |---|---|
 //! | [`ids`], [`names`], [`limits`], [`validate`] | what a name, label, count and endpoint may be |
 //! | [`time`], [`timing`], [`lease`] | deadlines: every duration in one table, every comparison at one place |
+//! | [`rate`] | how often something may happen |
 //! | [`model`], [`version`] | what is exported and imported; which of two statements is newer; what differs |
 //! | [`merge`] | exports of one Service → one import and its conflicts |
 //! | [`registry`], [`log`] | members, leases, wholeness; the state log that watchers follow |
@@ -40,6 +41,7 @@ pub mod names;
 pub mod outbox;
 pub mod plan;
 pub mod pools;
+pub mod rate;
 pub mod registry;
 pub mod slices;
 pub mod slots;

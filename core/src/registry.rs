@@ -50,6 +50,8 @@ pub struct Policy {
     pub max_clusters: usize,
     /// The most exports of one member.
     pub max_exports: usize,
+    /// The most writes a second of one member.
+    pub max_writes_per_second: u32,
 }
 
 /// Who registers, and what it has.
@@ -180,6 +182,19 @@ pub enum Refused {
     TooManyClusters {
         /// The limit.
         limit: usize,
+    },
+    /// The cluster writes faster than a registry takes it.
+    #[error(
+        "cluster {cluster} writes more than {per_second} times a second, the most that this registry takes \
+         (--max-writes-per-second): nothing of this write was taken, send it again after {} ms", .retry_after.as_millis() + 1
+    )]
+    TooManyWrites {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The limit.
+        per_second: u32,
+        /// When a write is taken again.
+        retry_after: Duration,
     },
     /// The end of a sync whose begin was not seen.
     #[error("no sync of version {version} has begun for cluster {cluster}: begin again")]

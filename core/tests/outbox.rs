@@ -273,6 +273,25 @@ fn a_cluster_that_is_refused_asks_again_after_a_lease_and_at_the_same_url() {
 }
 
 #[test]
+fn a_member_that_a_registry_is_too_busy_for_tries_the_same_one_soon_and_tells_everything() {
+    let mut test = TestOutbox::new(2);
+    test.register(false);
+    test.write("cart", 1);
+    test.advance(Duration::from_millis(100));
+    test.set("cart", 2);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.fail_with_jitter(Answer::ActFailed(Failure::Busy { reason: "too many writes".to_owned() }), 1.0);
+
+    let retry_at = test.now + Duration::from_millis(300);
+    assert_eq!((test.outbox.url(), test.outbox.poll_timeout()), (0, Some(retry_at)));
+    assert_eq!((test.outbox.turned_away(), test.progress("cart")), (None, Some(Progress::Pending)));
+    test.now = retry_at;
+    test.register(true);
+    let names = vec![(key("cart"), leaf("cart", 2))];
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 5), names }));
+}
+
+#[test]
 fn every_export_of_a_cluster_that_is_refused_is_told_so_until_it_is_taken() {
     let mut test = TestOutbox::new(1);
     test.set("cart", 1);

@@ -9,6 +9,8 @@
 //! | an active cluster is to be removed | FAILED_PRECONDITION | `LEASE_ACTIVE`: `cluster` |
 //! | too many clusters or clustersets, or a call that is too large | RESOURCE_EXHAUSTED | `LIMIT`: `limit`, `most` |
 //! | the caller's certificate does not allow it | PERMISSION_DENIED | `DENIED` |
+//! | a cluster that writes too often | RESOURCE_EXHAUSTED | `BUSY`: `limit`, `most` |
+//! | a registry with too many connections or streams; another may have room | RESOURCE_EXHAUSTED | `FULL`: `limit`, `most` |
 //! | a sync that was overtaken | ABORTED | `NO_SYNC`: `cluster` |
 //! | the registry ends, or its store is away | UNAVAILABLE | `UNAVAILABLE` |
 //!
@@ -32,6 +34,8 @@ const UNKNOWN_CLUSTER: &str = "UNKNOWN_CLUSTER";
 const LEASE_ACTIVE: &str = "LEASE_ACTIVE";
 const LIMIT: &str = "LIMIT";
 const DENIED: &str = "DENIED";
+const BUSY: &str = "BUSY";
+const FULL: &str = "FULL";
 const NO_SYNC: &str = "NO_SYNC";
 const UNAVAILABLE: &str = "UNAVAILABLE";
 
@@ -74,6 +78,10 @@ pub fn refused(refused: &Refused) -> Status {
             with_reason(Code::FailedPrecondition, message, LEASE_ACTIVE, [("cluster", cluster.to_string())])
         }
         Refused::TooManyClusters { limit } => self::limit(message, "max-clusters", *limit),
+        Refused::TooManyWrites { per_second, .. } => {
+            let metadata = [("limit", "max-writes-per-second".to_owned()), ("most", per_second.to_string())];
+            with_reason(Code::ResourceExhausted, message, BUSY, metadata)
+        }
         Refused::NoSync { cluster, .. } => {
             with_reason(Code::Aborted, message, NO_SYNC, [("cluster", cluster.to_string())])
         }
@@ -84,6 +92,12 @@ pub fn refused(refused: &Refused) -> Status {
 pub fn limit(message: String, limit: &str, most: usize) -> Status {
     let metadata = [("limit", limit.to_owned()), ("most", most.to_string())];
     with_reason(Code::ResourceExhausted, message, LIMIT, metadata)
+}
+
+/// What this registry process has room for; another one may have more.
+pub fn full(message: String, limit: &str, most: usize) -> Status {
+    let metadata = [("limit", limit.to_owned()), ("most", most.to_string())];
+    with_reason(Code::ResourceExhausted, message, FULL, metadata)
 }
 
 /// Something that the caller's certificate does not allow.
@@ -134,6 +148,12 @@ pub enum CallFailed {
         /// The registry's words, with the limit's name.
         message: String,
     },
+    /// The registry takes no more of this cluster now.
+    #[error("{message}")]
+    Busy {
+        /// The registry's words, with the limit's name.
+        message: String,
+    },
     /// The caller may not do this.
     #[error("the registry denies it: {message}")]
     Denied {
@@ -180,6 +200,7 @@ impl From<Status> for CallFailed {
             (Code::AlreadyExists, _) => Self::Claimed { message },
             (Code::NotFound, UNKNOWN_CLUSTER) => Self::UnknownCluster,
             (Code::ResourceExhausted, LIMIT) => Self::Limit { message },
+            (Code::ResourceExhausted, BUSY) => Self::Busy { message },
             (Code::Unauthenticated | Code::PermissionDenied, _) => Self::Denied { message },
             (code, _) => Self::Unavailable { code, message: with_sources(&status, message) },
         }
@@ -208,6 +229,7 @@ impl From<CallFailed> for Failure {
             | CallFailed::Claimed { .. }
             | CallFailed::LeaseActive { .. }
             | CallFailed::Limit { .. } => Self::Refused { reason: failed.to_string() },
+            CallFailed::Busy { message } => Self::Busy { reason: message },
             CallFailed::Denied { .. }
             | CallFailed::Unavailable { .. }
             | CallFailed::TimedOut { .. }

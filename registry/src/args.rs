@@ -65,6 +65,11 @@ pub struct Args {
     /// The most exports of a cluster
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub max_exports_per_cluster: usize,
+    /// The most writes a second of one cluster; further ones are to be sent again. The default is five times what the
+    /// changes of a large cluster need, and keeps one that errs from taking the registry away from the others.
+    /// Renewals and syncs are not counted
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
+    pub max_writes_per_second: u32,
     /// How logs are written.
     #[command(flatten)]
     pub logs: LogArgs,
@@ -124,10 +129,12 @@ impl Check for Args {
                 "--max-message-bytes must be at least {MIN_MESSAGE_BYTES}: chunks have up to 1 MiB"
             ));
         }
-        for (flag, count) in
-            [("max-clusters", self.max_clusters), ("max-exports-per-cluster", self.max_exports_per_cluster)]
-        {
-            if count == 0 {
+        for (flag, is_zero) in [
+            ("max-clusters", self.max_clusters == 0),
+            ("max-exports-per-cluster", self.max_exports_per_cluster == 0),
+            ("max-writes-per-second", self.max_writes_per_second == 0),
+        ] {
+            if is_zero {
                 return Err(format!("--{flag} must be at least 1"));
             }
         }
@@ -152,6 +159,7 @@ impl Args {
                 mass_expiry_hold: self.mass_expiry_hold.unwrap_or(self.lease_duration),
                 max_clusters: self.max_clusters,
                 max_exports: self.max_exports_per_cluster,
+                max_writes_per_second: self.max_writes_per_second,
             },
             max_connection_age: self.max_connection_age,
             max_message_bytes: self.max_message_bytes,

@@ -67,6 +67,7 @@ pub(crate) async fn write(
         requests.next().await.transpose()?.ok_or_else(|| ConversionError::missing("the first message"))?;
     let (member, version) = read_write_head(&mut first)?;
     let writer = caller.writer(member)?;
+    service.count_write(&writer)?;
     let (mut reader, mut ops) = (OpReader::default(), Vec::new());
     let (most, mut bytes) = (most_names(service), 0);
     let mut message = Some(first);

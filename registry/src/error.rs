@@ -71,6 +71,8 @@ pub(crate) const fn http_code(code: Code) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId};
 
     use super::*;
@@ -98,6 +100,12 @@ mod tests {
             (Refused::Unknown { cluster: cluster() }.into(), Code::NotFound, 404),
             (Refused::Active { cluster: cluster() }.into(), Code::FailedPrecondition, 400),
             (Refused::TooManyClusters { limit: 1 }.into(), Code::ResourceExhausted, 429),
+            (
+                Refused::TooManyWrites { cluster: cluster(), per_second: 1, retry_after: Duration::ZERO }
+                    .into(),
+                Code::ResourceExhausted,
+                429,
+            ),
             (Error::Limit { limit: "clustersets", most: 1 }, Code::ResourceExhausted, 429),
             (Error::Stream(Status::cancelled("gone")), Code::Cancelled, 500),
             (Error::Stream(Status::out_of_range("too large")), Code::OutOfRange, 400),

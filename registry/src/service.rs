@@ -163,6 +163,13 @@ impl Service {
         Ok(clusterset.with(renew)?)
     }
 
+    /// Counts a write, before anything of it is looked at.
+    pub(crate) fn count_write(&self, writer: &Writer) -> Result<(), Error> {
+        let member = writer.member();
+        let count = |state: &mut State, now| state.registry.count_write(&member.cluster, &member.uid, now);
+        Ok(self.of_member(member)?.with(count)?)
+    }
+
     /// Takes changes, each by itself: one outcome a change. All outcomes together name at most [`MAX_DROPPED`]
     /// endpoints that were left out.
     pub(crate) fn write(

@@ -87,6 +87,12 @@ pub enum Failure {
         /// The registry's words.
         reason: String,
     },
+    /// The registry takes no more now; it will soon.
+    #[error("{reason}")]
+    Busy {
+        /// The registry's words.
+        reason: String,
+    },
     /// The registry did not answer, or not usefully; another one may.
     #[error("{reason}")]
     Unavailable {

@@ -44,13 +44,19 @@ impl Outbox {
                 self.turn_away(Some(reason));
                 Link::Down { retry_at: now + self.timing.lease() }
             }
+            // Another registry would have no reason to take more, and this one has lost nothing.
+            Failure::Busy { .. } => self.down(now, jitter),
             Failure::Unavailable { .. } => {
                 self.url = (self.url + 1) % self.urls;
-                let wait = self.backoff().mul_f64(jitter.clamp(0.0, 1.0));
-                self.failures = self.failures.saturating_add(1);
-                Link::Down { retry_at: now + wait }
+                self.down(now, jitter)
             }
         };
+    }
+
+    fn down(&mut self, now: Timestamp, jitter: f64) -> Link {
+        let wait = self.backoff().mul_f64(jitter.clamp(0.0, 1.0));
+        self.failures = self.failures.saturating_add(1);
+        Link::Down { retry_at: now + wait }
     }
 
     /// The longest wait before the next try: doubles with every round over all URLs.

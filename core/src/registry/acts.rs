@@ -5,6 +5,7 @@ use super::services::{Merged, Services};
 use super::{Op, OpOutcome, Refused, Registry, unknown};
 use crate::ids::{ClusterId, ClusterUid, ServiceKey};
 use crate::model::{Export, Object, ObjectKey};
+use crate::rate::Rate;
 use crate::time::Timestamp;
 use crate::validate::Refusal;
 use crate::version::{Leaf, Version};
@@ -31,6 +32,25 @@ impl Act {
 }
 
 impl Registry {
+    /// Counts a write that a member is about to send, before anything of it is looked at. Syncs and renewals are not
+    /// counted: they repair what is wrong.
+    ///
+    /// # Errors
+    /// The cluster is not registered, the id is another cluster's, or it writes too often.
+    pub fn count_write(
+        &mut self,
+        cluster: &ClusterId,
+        uid: &ClusterUid,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        self.check_holder(cluster, uid)?;
+        let Some(member) = self.members.get_mut(cluster) else { return Err(unknown(cluster)) };
+        let per_second = self.policy.max_writes_per_second;
+        member.writes.take(Rate::per_second(per_second), 1, now).map_err(|retry_after| {
+            Refused::TooManyWrites { cluster: cluster.clone(), per_second, retry_after }
+        })
+    }
+
     /// Takes the operations of one act, each by itself: one outcome an operation. Deletes are taken first, so that
     /// what they free counts for the limit of exports. An act that is older than the newest one seen is answered as if
     /// it had been taken, since what came after it stands. Within a sync, `version` is that of the sync.

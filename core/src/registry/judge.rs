@@ -6,6 +6,7 @@ use super::{Member, Refused, Registered, Registration, Registry, Removed, Renewe
 use crate::ids::{ClusterId, ClusterUid};
 use crate::lease::{Census, Lease, Tick};
 use crate::model::{Export, ObjectKey};
+use crate::rate::Bucket;
 use crate::time::Timestamp;
 use crate::timing::Timing;
 use crate::version::{Sum, Version};
@@ -68,6 +69,7 @@ impl Registry {
             due: judged,
             last_renewed: now,
             told: None,
+            writes: Bucket::default(),
         });
         member.region = region;
         member.instance = instance;

@@ -3,6 +3,7 @@
 use crate::ids::{ClusterUid, Region, ServiceKey};
 use crate::lease::Lease;
 use crate::model::{Export, MemberState, Part, Section};
+use crate::rate::Bucket;
 use crate::time::Timestamp;
 use crate::validate::Refusal;
 use crate::version::{Sum, Version};
@@ -33,6 +34,8 @@ pub struct Member {
     pub(super) last_renewed: Timestamp,
     /// What watchers were told of it last.
     pub(super) told: Option<Section>,
+    /// How many more writes it may send now.
+    pub(super) writes: Bucket,
 }
 
 /// How a member's lease was judged.

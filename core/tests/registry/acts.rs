@@ -1,10 +1,11 @@
 //! Writes: what is taken, what is ignored, and what is told.
 
-use crate::fixture::{Fixture, POLICY, delete, put, put_endpoints, put_spec, spec};
+use crate::fixture::{Fixture, POLICY, cluster, delete, put, put_endpoints, put_spec, spec, uid_of};
 use mcs_core::model::ServiceType;
-use mcs_core::registry::Policy;
+use mcs_core::registry::{Policy, Refused};
 use mcs_core::validate::Refusal;
 use mcs_core::version::Sum;
+use std::time::Duration;
 
 #[test]
 fn a_put_is_told_as_part_header_and_section() {
@@ -137,6 +138,38 @@ fn what_an_act_deletes_makes_room_for_what_it_puts() {
         fixture.snapshot(),
         ["east active whole 1.3", "header api ClusterSetIp of east", "part api of east 1.3 [10.1.0.1]"]
     );
+}
+
+#[test]
+fn a_member_writes_as_often_as_the_limit_says_and_the_others_are_not_concerned() {
+    let mut fixture = Fixture::with_members(&["east", "west"]);
+    let refused = |millis| {
+        Err(Refused::TooManyWrites {
+            cluster: cluster("east"),
+            per_second: 10,
+            retry_after: Duration::from_millis(millis),
+        })
+    };
+    for _ in 0..10 {
+        assert_eq!(fixture.count_write("east"), Ok(()));
+    }
+    assert_eq!((fixture.count_write("east"), fixture.count_write("west")), (refused(100), Ok(())));
+    fixture.stall_until_millis(99);
+    assert_eq!(fixture.count_write("east"), refused(1));
+    fixture.stall_until_millis(100);
+    assert_eq!((fixture.count_write("east"), fixture.count_write("east")), (Ok(()), refused(100)));
+}
+
+#[test]
+fn a_cluster_that_is_not_a_member_uses_up_no_writes() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    let stranger = uid_of("uid-stranger");
+    for _ in 0..10 {
+        let counted = fixture.registry.count_write(&cluster("east"), &stranger, fixture.now());
+        assert!(matches!(counted, Err(Refused::Claimed { .. })), "{counted:?}");
+    }
+    assert_eq!(fixture.count_write("east"), Ok(()));
+    assert_eq!(fixture.count_write("west"), Err(Refused::Unknown { cluster: cluster("west") }));
 }
 
 #[test]

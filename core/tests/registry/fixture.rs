@@ -22,6 +22,7 @@ pub(crate) const POLICY: Policy = Policy {
     mass_expiry_hold: Duration::from_secs(30),
     max_clusters: 10,
     max_exports: 10,
+    max_writes_per_second: 10,
 };
 
 pub(crate) struct Fixture {
@@ -120,6 +121,10 @@ impl Fixture {
     pub(crate) fn renew_as_held_at(&mut self, name: &str, act: &str) -> Renewed {
         let sum = self.registry.member(&cluster(name)).expect("member").sum();
         self.renew(name, act, sum).expect("renewed")
+    }
+
+    pub(crate) fn count_write(&mut self, name: &str) -> Result<(), Refused> {
+        self.registry.count_write(&cluster(name), &uid(name), self.now())
     }
 
     pub(crate) fn write(&mut self, name: &str, act: &str, ops: Vec<Op>) -> Result<Vec<OpOutcome>, Refused> {

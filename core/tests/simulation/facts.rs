@@ -28,6 +28,7 @@ pub(crate) const POLICY: Policy = Policy {
     mass_expiry_hold: LEASE,
     max_clusters: 10,
     max_exports: 10,
+    max_writes_per_second: 10,
 };
 
 /// The most clusters of a history.

@@ -206,6 +206,7 @@ fn failed(refused: Refused, act: bool) -> Reply {
     let failure = match refused {
         Refused::OldTerm { floor, .. } => Failure::OldTerm { floor },
         Refused::Unknown { .. } => Failure::UnknownMember,
+        Refused::TooManyWrites { .. } => Failure::Busy { reason: refused.to_string() },
         Refused::NoSync { .. } => Failure::Unavailable { reason: refused.to_string() },
         Refused::Claimed { .. } | Refused::Active { .. } | Refused::TooManyClusters { .. } => {
             Failure::Refused { reason: refused.to_string() }

@@ -1,10 +1,12 @@
 //! Every refusal arrives as what it was.
 
 use mcs_core::ids::{ClusterId, ClusterUid};
+use mcs_core::outbox::Failure;
 use mcs_core::registry::Refused;
 use mcs_core::version::Version;
 use mcs_proto::convert::ConversionError;
 use mcs_proto::status::{self, CallFailed};
+use std::time::Duration;
 use tonic::{Code, Status};
 
 #[test]
@@ -14,6 +16,11 @@ fn every_refusal_has_its_code_and_reads_back() {
     let claimed = Refused::Claimed { cluster: cluster.clone(), holder: uid("u-1"), caller: uid("u-2") };
     let active = Refused::Active { cluster: cluster.clone() };
     let full = Refused::TooManyClusters { limit: 3 };
+    let busy = Refused::TooManyWrites {
+        cluster: cluster.clone(),
+        per_second: 1_000,
+        retry_after: Duration::from_micros(1_500),
+    };
     let no_sync = Refused::NoSync { cluster: cluster.clone(), version: Version::new(1, 2) };
     let cases = [
         (
@@ -25,6 +32,7 @@ fn every_refusal_has_its_code_and_reads_back() {
         (Refused::Unknown { cluster }, Code::NotFound, CallFailed::UnknownCluster),
         (active.clone(), Code::FailedPrecondition, CallFailed::LeaseActive { message: active.to_string() }),
         (full.clone(), Code::ResourceExhausted, CallFailed::Limit { message: full.to_string() }),
+        (busy.clone(), Code::ResourceExhausted, CallFailed::Busy { message: busy.to_string() }),
         (
             no_sync.clone(),
             Code::Aborted,
@@ -35,6 +43,9 @@ fn every_refusal_has_its_code_and_reads_back() {
         let status = status::refused(&refused);
         assert_eq!((status.code(), CallFailed::from(status)), (code, failed));
     }
+    let told = "cluster east writes more than 1000 times a second, the most that this registry takes \
+                (--max-writes-per-second): nothing of this write was taken, send it again after 2 ms";
+    assert_eq!(busy.to_string(), told);
     assert!(claimed.to_string().contains("u-1") && claimed.to_string().contains("u-2"));
 }
 
@@ -46,6 +57,16 @@ fn a_wrong_field_is_named() {
         CallFailed::from(status),
         CallFailed::Invalid { field: "uid".to_owned(), problem: "must not be empty".to_owned() }
     );
+}
+
+#[test]
+fn a_full_registry_is_passed_over_for_another_one() {
+    let status = status::full("this registry has 3 streams".to_owned(), "max-streams", 3);
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let message = "this registry has 3 streams".to_owned();
+    let failed = CallFailed::from(status);
+    assert_eq!(failed, CallFailed::Unavailable { code: Code::ResourceExhausted, message });
+    assert!(matches!(Failure::from(failed), Failure::Unavailable { .. }));
 }
 
 #[test]

@@ -114,6 +114,7 @@ impl Fixture {
             mass_expiry_hold: LEASE,
             max_clusters: 10,
             max_exports: 10,
+            max_writes_per_second: 1_000,
         };
         let now = Timestamp::ZERO;
         let registry = Registry::new(policy, Epoch(1), now);

@@ -139,6 +139,7 @@ impl Exporter {
             mass_expiry_hold: timing.lease(),
             max_clusters: 10,
             max_exports: 10,
+            max_writes_per_second: 1_000,
         };
         let clock = Arc::new(ManualClock::default());
         let clusterset =

@@ -31,7 +31,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 
 #[test]
 fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["--grpc-listen=9090"], "--grpc-listen"),
         (&["--rest-listen=::1:8080"], "--rest-listen"),
         (&["--admin-listen=here"], "--admin-listen"),
@@ -47,6 +47,7 @@ fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
         (&["--max-message-bytes=1000"], "--max-message-bytes"),
         (&["--max-clusters=0"], "--max-clusters"),
         (&["--max-exports-per-cluster=-1"], "--max-exports-per-cluster"),
+        (&["--max-writes-per-second=0"], "--max-writes-per-second"),
         (&["--unknown"], "--unknown"),
     ];
     for (flags, named) in cases {
@@ -73,6 +74,7 @@ fn flags_give_the_configuration_and_their_defaults_are_the_contract() {
             mass_expiry_hold: Duration::from_secs(hold),
             max_clusters: 1_000,
             max_exports: 10_000,
+            max_writes_per_second: 1_000,
         },
         max_connection_age: Duration::from_secs(30 * 60),
         max_message_bytes: 4 * 1024 * 1024,

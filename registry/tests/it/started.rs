@@ -53,6 +53,7 @@ impl Started {
             mass_expiry_hold: LEASE,
             max_clusters: 10,
             max_exports: 1_000,
+            max_writes_per_second: 1_000,
         };
         change(&mut policy);
         let config = Config {

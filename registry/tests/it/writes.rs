@@ -7,8 +7,9 @@ use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::client::{Removed, Renewed};
 use mcs_proto::status::CallFailed;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::started::{LEASE, Started, endpoints, id, key, member, prod, put, read_set, registration};
+use crate::started::{LEASE, Started, endpoints, id, key, leaf, member, prod, put, read_set, registration};
 
 #[tokio::test]
 async fn a_renewal_says_whether_both_sides_hold_the_same() {
@@ -155,6 +156,27 @@ async fn limits_are_named() {
     let written = east.write(&[put("cart", 1), put("till", 1)]).await;
     let taken: Vec<_> = written.results.iter().map(|(_, result)| result.is_ok()).collect();
     assert_eq!(taken, [true, false]);
+}
+
+#[tokio::test]
+async fn a_cluster_that_writes_too_often_is_told_the_limit_and_syncs_and_renews_all_the_same() {
+    let registry = Started::with(|policy| policy.max_writes_per_second = 2).await;
+    let mut east = registry.register("east").await;
+    east.write(&[put("cart", 1)]).await;
+    east.write(&[put("till", 1)]).await;
+    let version = east.next();
+    let refused = registry.client.write(&east.member, version, &[put("desk", 1)]).await;
+    let Err(CallFailed::Busy { message }) = refused else { panic!("{refused:?}") };
+    assert!(message.contains("--max-writes-per-second"), "{message}");
+    registry.register("west").await.write(&[put("cart", 1)]).await;
+
+    let desk = put("desk", 1);
+    let names = [(key("desk"), leaf(&desk))];
+    let (wants, sync) = registry.client.begin_sync(&east.member, version, &names).await.unwrap();
+    assert_eq!((wants, sync.finish(&[desk]).await.unwrap().deleted), (vec![key("desk")], 2));
+    registry.client.renew(&east.member, version, east.sum).await.unwrap();
+    registry.pass(Duration::from_millis(500)).await;
+    east.write(&[put("cart", 1)]).await;
 }
 
 #[tokio::test]
