@@ -7,6 +7,7 @@ use crate::world::{Event, World};
 use mcs_core::ids::ServiceKey;
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How many actions a history has.
@@ -162,6 +163,7 @@ impl World {
     fn delete_by_hand(&mut self, cluster: usize, key: &ServiceKey) -> bool {
         let what = self.rng.random_range(0..3);
         let Some(existing) = self.clusters[cluster].imports.get_mut(key) else { return false };
+        let existing = Rc::make_mut(existing);
         match what {
             0 => drop(existing.slices.pop()),
             1 => drop(existing.service.take()),

@@ -11,6 +11,7 @@ use mcs_core::plan::{
 use mcs_core::view::Applied;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What a cluster exports of one Service.
@@ -25,7 +26,7 @@ pub(crate) struct Cluster {
     /// As its Lease says.
     pub(crate) term: u64,
     pub(crate) exports: BTreeMap<ServiceKey, Exported>,
-    pub(crate) imports: BTreeMap<ServiceKey, Existing>,
+    pub(crate) imports: BTreeMap<ServiceKey, Rc<Existing>>,
     pub(crate) config: PlanConfig,
     /// How many writes the API server took.
     pub(crate) writes: u64,
@@ -45,19 +46,19 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn existing(&self, key: &ServiceKey) -> Existing {
+    pub(crate) fn existing(&self, key: &ServiceKey) -> Rc<Existing> {
         self.imports.get(key).cloned().unwrap_or_default()
     }
 
     pub(crate) fn applied(&self, key: &ServiceKey) -> Applied {
-        self.imports.get(key).map(Applied::of).unwrap_or_default()
+        self.imports.get(key).map(|existing| Applied::of(existing)).unwrap_or_default()
     }
 
     /// Carries out a step as an API server does.
     pub(crate) fn run(&mut self, key: &ServiceKey, step: &Step) -> Result<(), Conflict> {
         let mut existing = self.imports.remove(key).unwrap_or_default();
-        let result = self.write(&mut existing, key, step);
-        if existing != Existing::default() {
+        let result = self.write(Rc::make_mut(&mut existing), key, step);
+        if *existing != Existing::default() {
             self.imports.insert(key.clone(), existing);
         }
         self.writes += u64::from(result.is_ok() && step.is_write());

@@ -8,12 +8,14 @@ use crate::world::{Event, World};
 use mcs_core::ids::{ClusterUid, ServiceKey};
 use mcs_core::model::{EndpointSet, Frame};
 use mcs_core::outbox::{Answer, Call, Outbox};
+use mcs_core::plan::Existing;
 use mcs_core::registry::{Op, Registration};
 use mcs_core::time::Timestamp;
 use mcs_core::version::{Leaf, Version};
-use mcs_core::view::View;
+use mcs_core::view::{Decision, View};
 use rand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +39,8 @@ pub(crate) struct Controller {
     wakes_at: Timestamp,
     /// Imports of which somebody changed an object.
     pub(crate) touched: BTreeSet<ServiceKey>,
+    /// What was decided of each import, and what existed, when nothing was left to write: a plan has no other input.
+    pub(crate) settled: BTreeMap<ServiceKey, (Decision, Rc<Existing>)>,
     /// The versions shown so far.
     pub(crate) shown: BTreeMap<(ServiceKey, ClusterUid), Version>,
 }
@@ -64,7 +68,7 @@ impl World {
         let home = &mut self.clusters[cluster];
         home.term += 1;
         let term = home.term;
-        let mut controller = Controller {
+        let mut controller = Box::new(Controller {
             pid,
             cluster,
             leads: true,
@@ -80,7 +84,8 @@ impl World {
             wakes_at: Timestamp::ZERO,
             touched: BTreeSet::new(),
             shown: BTreeMap::new(),
-        };
+            settled: BTreeMap::new(),
+        });
         for key in home.imports.keys() {
             controller.view.seed(key.clone(), home.applied(key));
         }
@@ -195,7 +200,7 @@ impl World {
         controller.view.handle_timeout(now);
         while let Some(key) = controller.touched.pop_first().or_else(|| controller.view.next_dirty()) {
             if controller.leads && !self.reconcile(&mut controller, &key) {
-                return self.die(controller);
+                return self.die(&controller);
             }
         }
         while controller.outbox.next_dirty().is_some() {}

@@ -8,6 +8,7 @@ use mcs_core::ids::ServiceKey;
 use mcs_core::plan::{Step, plan};
 use mcs_core::view::{Decision, Source};
 use rand::Rng;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// A plan that is not done after so many rounds does not end.
@@ -29,9 +30,16 @@ impl World {
                     invariants::invariant_05_a_shown_part_is_whole(&self.book, key, cluster, shown);
                 }
             }
-            let steps = plan(key, &decision, &home.existing(key), &home.config);
+            let existing = home.existing(key);
+            let settled = controller.settled.get(key);
+            let as_before =
+                settled.is_some_and(|(then, found)| *then == decision && Rc::ptr_eq(found, &existing));
+            if as_before {
+                return true;
+            }
+            let steps = plan(key, &decision, &existing, &home.config);
             if !steps.iter().any(Step::is_write) {
-                let after = home.existing(key);
+                let after = existing;
                 let truth = Truth {
                     book: &self.book,
                     removed: &self.removed,
@@ -40,6 +48,7 @@ impl World {
                 };
                 invariants::invariant_02_each_delete_has_its_cause(controller, home, key, &before, &truth);
                 invariants::invariant_01_slices_never_go_back(&before, &after);
+                controller.settled.insert(key.clone(), (decision, after));
                 return true;
             }
             for (at, step) in steps.iter().enumerate() {
@@ -58,7 +67,11 @@ impl World {
                             let at = self.now + self.rng.random_range(Duration::ZERO..TIMING.lease());
                             self.at(
                                 at,
-                                Event::LateStep { cluster: index, key: key.clone(), step: step.clone() },
+                                Event::LateStep {
+                                    cluster: index,
+                                    key: key.clone(),
+                                    step: Box::new(step.clone()),
+                                },
                             );
                         }
                         return false;
@@ -69,7 +82,7 @@ impl World {
         panic!("invariant 14: the plan for {key} does not end");
     }
 
-    pub(crate) fn die(&mut self, controller: Controller) {
+    pub(crate) fn die(&mut self, controller: &Controller) {
         self.log(|| format!("controller {} dies within a plan", controller.pid));
         let at = self.now + self.rng.random_range(Duration::ZERO..2 * TIMING.lease());
         self.at(at, Event::StartController(controller.cluster));

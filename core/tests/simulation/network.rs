@@ -83,7 +83,7 @@ impl World {
         if self.is_cut(request.cluster) {
             if self.strikes(0.1, "calls that arrived after a cut") {
                 let at = self.cut[request.cluster] + self.delay();
-                self.at(at, Event::Request(request));
+                self.at(at, Event::Request(Box::new(request)));
             } else {
                 self.count("calls lost in a cut");
             }
@@ -95,11 +95,11 @@ impl World {
         if self.strikes(0.04, "calls duplicated") {
             let most = if self.rng.random_bool(0.5) { LEASE / 10 } else { 4 * LEASE };
             let at = self.now + self.rng.random_range(Duration::ZERO..most);
-            self.at(at, Event::Request(request.clone()));
+            self.at(at, Event::Request(Box::new(request.clone())));
         }
         let late = self.strikes(0.02, "calls late");
         let delay = if late { self.rng.random_range(Duration::ZERO..3 * LEASE) } else { self.delay() };
-        self.at(self.now + delay, Event::Request(request));
+        self.at(self.now + delay, Event::Request(Box::new(request)));
     }
 
     /// Sends the messages of one stream one after the other, until it breaks.
@@ -110,7 +110,7 @@ impl World {
                 return;
             }
             at = at + self.delay();
-            self.at(at, Event::Request(request));
+            self.at(at, Event::Request(Box::new(request)));
         }
     }
 
@@ -213,7 +213,7 @@ impl World {
             watcher.frames_left = watcher.frames_left.saturating_sub(1);
             watcher.arrives = watcher.arrives.max(self.now + self.delay());
             let pid = watcher.pid;
-            self.at(watcher.arrives, Event::Frame { pid, stream, frame });
+            self.at(watcher.arrives, Event::Frame { pid, stream, frame: Box::new(frame) });
         }
         server.watchers.insert(stream, watcher);
     }

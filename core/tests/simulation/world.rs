@@ -29,17 +29,17 @@ pub(crate) type Counts = BTreeMap<&'static str, u64>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Request(Request),
+    Request(Box<Request>),
     Answer { pid: u64, call: u64, reply: Reply },
     CallLimit { pid: u64, call: u64 },
-    Frame { pid: u64, stream: u64, frame: Frame },
+    Frame { pid: u64, stream: u64, frame: Box<Frame> },
     Broken { pid: u64, stream: u64 },
     Wake { pid: u64 },
     ServerTick(u64),
     StartServer,
     StartController(usize),
     Retire(u64),
-    LateStep { cluster: usize, key: ServiceKey, step: Step },
+    LateStep { cluster: usize, key: ServiceKey, step: Box<Step> },
 }
 
 pub(crate) struct World {
@@ -48,10 +48,10 @@ pub(crate) struct World {
     pub(crate) size: usize,
     pub(crate) now: Timestamp,
     pub(crate) faults: bool,
-    pub(crate) server: Option<Server>,
+    pub(crate) server: Option<Box<Server>>,
     pub(crate) server_paused: Timestamp,
     pub(crate) clusters: Vec<Cluster>,
-    pub(crate) controllers: BTreeMap<u64, Controller>,
+    pub(crate) controllers: BTreeMap<u64, Box<Controller>>,
     /// Until when each cluster is cut off from the registry.
     pub(crate) cut: [Timestamp; MOST_CLUSTERS],
     /// When an administrator removed each cluster last.
@@ -143,7 +143,7 @@ impl World {
             return;
         }
         match event {
-            Event::Request(request) => self.arrive(request),
+            Event::Request(request) => self.arrive(*request),
             Event::ServerTick(incarnation) => self.server_tick(incarnation),
             Event::StartServer => self.start_server(),
             Event::StartController(cluster) => self.start_controller(cluster),
@@ -156,7 +156,7 @@ impl World {
                 let failure = Failure::Unavailable { reason: "no answer in time".to_owned() };
                 self.answered(pid, call, Reply::Answer(Answer::ActFailed(failure)));
             }
-            Event::Frame { pid, stream, frame } => self.frame(pid, stream, frame),
+            Event::Frame { pid, stream, frame } => self.frame(pid, stream, *frame),
             Event::Broken { pid, stream } => self.broken(pid, stream),
             Event::Wake { pid } => self.drive(pid),
         }
@@ -168,7 +168,7 @@ impl World {
         }
         let incarnation = self.fresh_id();
         self.log(|| format!("registry {incarnation} starts"));
-        self.server = Some(Server::new(incarnation, self.now));
+        self.server = Some(Box::new(Server::new(incarnation, self.now)));
         self.after_server();
     }
 
