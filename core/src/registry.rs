@@ -19,9 +19,11 @@
 mod acts;
 mod judge;
 mod member;
+mod restore;
 mod services;
 
 pub use member::Member;
+pub use restore::Restored;
 
 use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use crate::lease::{Census, Hold, JudgingClock};
@@ -228,6 +230,8 @@ pub struct Registry {
     epoch: Epoch,
     clock: JudgingClock,
     hold: Hold,
+    /// Whether the store answers. While it does not, no time is judged and the view is not complete.
+    store_answers: bool,
     /// When, on the judging clock, all live clusters have had time to register; none once that is past.
     complete_at: Option<Timestamp>,
     members: BTreeMap<ClusterId, Member>,
@@ -282,6 +286,7 @@ impl Registry {
                 policy.mass_expiry_min_active,
                 policy.mass_expiry_hold,
             ),
+            store_answers: true,
             complete_at: Some(now + policy.timing.lease()),
             members: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -297,9 +302,10 @@ impl Registry {
         self.journal.queue.pop_front()
     }
 
-    /// Whether a cluster that is not listed was away for a lease, so that its absence means something.
+    /// Whether a cluster that is not listed was away for a lease, so that its absence means something. While the store
+    /// does not answer, nothing is known of what other replicas were told.
     pub fn is_complete(&self, now: Timestamp) -> bool {
-        self.complete_at.is_none_or(|at| at.has_passed(self.clock.peek(now)))
+        self.store_answers && self.complete_at.is_none_or(|at| at.has_passed(self.clock.peek(now)))
     }
 
     /// Names this process's state log.

@@ -26,6 +26,12 @@ impl Act {
         Self { parts: BTreeMap::new(), merges: member.exports.keys().cloned().collect() }
     }
 
+    /// A call by which a member comes with all it exports.
+    pub(super) fn restoring(member: &Member) -> Self {
+        let parts = member.exports.keys().map(|key| (key.clone(), false)).collect();
+        Self { parts, ..Self::entering(member) }
+    }
+
     fn changed(&mut self, key: &ServiceKey, existed: bool) {
         self.parts.entry(key.clone()).or_insert(existed);
     }

@@ -156,7 +156,7 @@ impl Registry {
 
     pub(super) fn tick(&mut self, now: Timestamp) {
         let nothing_to_judge = self.members.is_empty() && self.complete_at.is_none();
-        if let Tick::Paused(_) = self.clock.tick(now, true)
+        if let Tick::Paused(_) = self.clock.tick(now, self.store_answers)
             && !nothing_to_judge
         {
             self.count_anew();
@@ -262,7 +262,7 @@ impl Registry {
     }
 }
 
-fn reschedule(
+pub(super) fn reschedule(
     due: &mut std::collections::BTreeSet<(Timestamp, ClusterId)>,
     cluster: &ClusterId,
     member: &mut Member,

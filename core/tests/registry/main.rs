@@ -10,4 +10,5 @@ mod identity;
 mod leases;
 mod order;
 mod restart;
+mod store;
 mod sync;
