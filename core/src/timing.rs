@@ -73,6 +73,12 @@ impl Timing {
         (self.lease / 10).max(MIN_ANSWER)
     }
 
+    /// How long one call of a registry to its store may take (1.5 s): a caller that waits for it is to be answered within
+    /// [`Timing::call_limit`].
+    pub fn store_limit(self) -> Duration {
+        self.call_limit() / 2
+    }
+
     /// A gap between two looks at the clock above this is a pause of the registry, and is not judged (15 s).
     pub fn pause(self) -> Duration {
         self.lease / 2

@@ -34,6 +34,15 @@ fn answers_are_given_a_second_even_with_a_short_lease() {
 }
 
 #[test]
+fn a_call_that_waits_for_the_store_is_answered_within_its_own_limit() {
+    for (lease, limit) in [(1, 500), (10, 500), (30, 1_500), (300, 15_000)] {
+        let timing = Timing::of_lease(Duration::from_secs(lease));
+        assert_eq!(timing.store_limit(), Duration::from_millis(limit), "{lease} s");
+        assert!(timing.store_limit() < timing.call_limit());
+    }
+}
+
+#[test]
 fn a_watch_is_told_something_every_ten_seconds_whatever_the_lease() {
     let progress = |secs| Timing::of_lease(Duration::from_secs(secs)).progress().as_secs();
     assert_eq!([3, 29, 30, 31, 300].map(progress), [1, 9, 10, 10, 10]);

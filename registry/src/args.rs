@@ -12,6 +12,7 @@ use mcs_runtime::args::{Check, Listen, LogArgs, MCS, duration};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::{logs, program};
 
+use crate::store::Memory;
 use crate::{Config, Listeners};
 
 /// Fewer active clusters than this are never held: among two, one silent cluster is half of them.
@@ -169,7 +170,7 @@ impl Args {
     /// Runs the registry until a signal ends it. Exit code 1, with the reason in the log, when it cannot.
     pub fn run(self) -> ExitCode {
         let config = self.config();
-        let Self { grpc_listen, rest_listen, admin_listen, logs, .. } = self;
+        let Self { grpc_listen, rest_listen, admin_listen, store, logs, .. } = self;
         program::run(|shutdown| async move {
             logs::init(&logs)?;
             let listeners = Listeners {
@@ -177,7 +178,10 @@ impl Args {
                 rest: rest_listen.bind().await?,
                 admin: admin_listen.bind().await?,
             };
-            crate::serve(config, Arc::new(SystemClock), listeners, shutdown.watch()).await
+            let store = match store {
+                Store::Memory => Arc::new(Memory::default()),
+            };
+            crate::serve(config, Arc::new(SystemClock), store, listeners, shutdown.watch()).await
         })
     }
 }

@@ -16,7 +16,7 @@ use tonic::Status;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::lists::Page;
-use crate::service::Service;
+use crate::service::{Service, Written};
 
 /// A write or a sync may name this many times the exports that a cluster may have: those above the limit are refused
 /// one by one.
@@ -26,13 +26,13 @@ const NAMES_FACTOR: usize = 2;
 const MAX_WRITE_BYTES: usize = 64 * 1024 * 1024;
 
 /// `Members.Register`.
-pub(crate) fn register(
+pub(crate) async fn register(
     service: &Service,
     caller: &Caller,
     request: pb::RegisterRequest,
 ) -> Result<pb::RegisterResponse, Error> {
     let (member, registration) = read_registration(request)?;
-    let registered = service.register(&caller.writer(member)?, registration)?;
+    let registered = service.register(&caller.writer(member)?, registration).await?;
     Ok(pb::RegisterResponse {
         epoch: service.epoch().0.to_be_bytes().to_vec(),
         lease_duration: Some(service.lease().into()),
@@ -52,7 +52,7 @@ pub(crate) fn renew(
     Ok(pb::RenewResponse {
         state: pb::LeaseState::from(renewed.state).into(),
         differs: renewed.differs,
-        degraded: false,
+        degraded: service.is_degraded(),
         lease_duration: Some(service.lease().into()),
     })
 }
@@ -85,13 +85,13 @@ pub(crate) async fn write(
         message = requests.next().await.transpose()?;
     }
     reader.finish()?;
-    let outcomes = service.write(&writer, version, ops)?;
+    let Written { outcomes, degraded } = service.write(&writer, version, ops).await?;
     let results = outcomes.into_iter().map(|(key, outcome)| result(key, outcome)).collect();
-    Ok(pb::WriteResponse { results, degraded: false })
+    Ok(pb::WriteResponse { results, degraded })
 }
 
 /// `Members.RemoveCluster`.
-pub(crate) fn remove_cluster(
+pub(crate) async fn remove_cluster(
     service: &Service,
     caller: &Caller,
     request: pb::RemoveClusterRequest,
@@ -103,13 +103,13 @@ pub(crate) fn remove_cluster(
         uid => Some(ClusterUid::new(uid).map_err(ConversionError::from)?),
     };
     let remover = caller.remover(clusterset, cluster)?;
-    let removed = service.remove(&remover, uid.as_ref(), request.force)?;
+    let removed = service.remove(&remover, uid.as_ref(), request.force).await?;
     let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
     Ok(pb::RemoveClusterResponse { exports: count(removed.exports), endpoints: count(removed.endpoints) })
 }
 
 /// `Imports.Watch`.
-pub(crate) fn watch(
+pub(crate) async fn watch(
     service: &Service,
     request: pb::WatchRequest,
 ) -> Result<impl Stream<Item = Result<EncodedStep, Status>> + Send + use<>, Error> {
@@ -120,7 +120,7 @@ pub(crate) fn watch(
         epoch => Some((Epoch(u128::from_be_bytes(read_sixteen(epoch, "epoch")?)), request.revision)),
     };
     tracing::info!(%clusterset, cluster = %importer, resumes = from.is_some(), "watch opened");
-    service.watch(&clusterset, from)
+    service.watch(&clusterset, from).await
 }
 
 /// `Imports.ListClusters`, with pages of at most about `bytes`.

@@ -10,12 +10,15 @@ use std::time::Duration;
 use mcs_core::ids::{ClustersetId, Epoch};
 use mcs_core::log::StateLog;
 use mcs_core::model::{Object, ObjectKey};
-use mcs_core::registry::{Policy, Registry};
+use mcs_core::registry::{Policy, Registry, Restored};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::frames::change_steps;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
+use tracing::info;
 
+use crate::store::{Calls, Failed, MemberRecord};
+use crate::unsaved::Unsaved;
 use crate::verdicts::{Cause, Verdict, Verdicts};
 
 /// The messages that tell one object.
@@ -29,6 +32,8 @@ pub(crate) struct Clusterset {
     clock: Arc<dyn Clock>,
     lease: Duration,
     epoch: Epoch,
+    /// Set once what the store holds was read.
+    read: OnceCell<()>,
 }
 
 /// What watchers are woken for when it changes: the revision, and whether the view is complete.
@@ -38,6 +43,7 @@ pub(crate) type Reached = (u64, bool);
 pub(crate) struct State {
     pub(crate) registry: Registry,
     pub(crate) log: StateLog<Steps>,
+    unsaved: Unsaved,
     verdicts: Verdicts,
 }
 
@@ -46,6 +52,7 @@ impl State {
     fn drain(&mut self, cause: Cause, now: Timestamp) -> Vec<Verdict> {
         let mut judged = self.verdicts.of_all(&self.registry, now);
         while let Some(change) = self.registry.next_change() {
+            self.unsaved.note(&change);
             if let ObjectKey::Section(cluster) = &change.key {
                 let section = match &change.object {
                     Some(Object::Section(section)) => Some(section),
@@ -69,12 +76,61 @@ impl Clusterset {
         let registry = Registry::new(policy, epoch, clock.elapsed());
         Self {
             id,
-            state: Mutex::new(State { registry, log: StateLog::default(), verdicts: Verdicts::default() }),
+            state: Mutex::new(State {
+                registry,
+                log: StateLog::default(),
+                unsaved: Unsaved::default(),
+                verdicts: Verdicts::default(),
+            }),
             reached: watch::Sender::new((0, false)),
             clock,
             lease: policy.timing.lease(),
             epoch,
+            read: OnceCell::new(),
         }
+    }
+
+    /// Names it.
+    pub(crate) const fn id(&self) -> &ClustersetId {
+        &self.id
+    }
+
+    /// Whether what the store holds of it was read.
+    pub(crate) fn is_read(&self) -> bool {
+        self.read.initialized()
+    }
+
+    /// Reads what the store holds, unless that was done.
+    pub(crate) async fn read(&self, calls: &Calls) -> Result<(), Failed> {
+        self.read.get_or_try_init(|| self.restore(calls)).await.copied()
+    }
+
+    async fn restore(&self, calls: &Calls) -> Result<(), Failed> {
+        let mut members = Vec::new();
+        for (member, record) in calls.members(&self.id).await? {
+            let exports = calls.exports(&member).await?;
+            members.push((member, record, exports));
+        }
+        let (count, mut exports) = (members.len(), 0);
+        self.with(|state, now| {
+            for (member, MemberRecord { region, version, sum, state: was }, held) in members {
+                exports += held.len();
+                let restored = Restored { uid: member.uid, region, version, sum, state: was, exports: held };
+                state.registry.restore(&member.cluster, restored, now);
+            }
+            // One line says it of all.
+            state.drain(Cause::Call, now);
+            state.unsaved.all_is_saved();
+        });
+        info!(clusterset = %self.id, clusters = count, exports, "clusterset read from the store");
+        Ok(())
+    }
+
+    /// Looks at what is not saved yet, and at what is held.
+    pub(crate) fn unsaved<T>(&self, look: impl FnOnce(&mut Unsaved, &Registry) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { unsaved, registry, .. } = &mut *state;
+        look(unsaved, registry)
     }
 
     /// Does something with the registry at this moment, then tells watchers what changed.

@@ -7,6 +7,8 @@ use mcs_proto::convert::ConversionError;
 use mcs_proto::status;
 use tonic::{Code, Status};
 
+use crate::store::Failed;
+
 use crate::caller::Denied;
 
 /// Why a request was not served.
@@ -32,6 +34,9 @@ pub(crate) enum Error {
     /// The caller's stream broke, or a message of it could not be taken: the transport says why.
     #[error("the stream broke: {}", .0.message())]
     Stream(Status),
+    /// What the store holds of the clusterset could not be read.
+    #[error("what is held of the clusterset cannot be read: {0}")]
+    Store(#[from] Failed),
     /// The registry ends.
     #[error("this registry is shutting down: go on with another, or with this one once it is back")]
     Draining,
@@ -45,7 +50,7 @@ impl From<Error> for Status {
             Error::Denied(denied) => status::denied(denied.to_string()),
             Error::Limit { limit, most } => status::limit(error.to_string(), limit, *most),
             Error::Stream(broken) => Self::new(broken.code(), error.to_string()),
-            Error::Draining => status::unavailable(error.to_string()),
+            Error::Store(_) | Error::Draining => status::unavailable(error.to_string()),
         }
     }
 }
@@ -109,6 +114,7 @@ mod tests {
             (Error::Limit { limit: "clustersets", most: 1 }, Code::ResourceExhausted, 429),
             (Error::Stream(Status::cancelled("gone")), Code::Cancelled, 500),
             (Error::Stream(Status::out_of_range("too large")), Code::OutOfRange, 400),
+            (Error::Store(Failed::Throttled { reason: "rate".to_owned() }), Code::Unavailable, 503),
             (Error::Draining, Code::Unavailable, 503),
         ];
         for (error, code, http) in cases {

@@ -7,6 +7,8 @@
 //! | `caller` | who calls, and what that allows |
 //! | `service` | use cases: checks what comes in, finds the clusterset, answers |
 //! | `clusterset` | one clusterset: [`mcs_core::registry`] and [`mcs_core::log`] behind a lock; a change is encoded once |
+//! | [`store`] | where records are kept besides memory: one narrow trait, and the store that is memory |
+//! | `keeper`, `unsaved` | what the store does not hold yet, and how it gets there |
 //! | `verdicts` | what is logged of leases and members |
 //! | `watch` | a watcher: a cursor into the log |
 //! | `lists` | pages of clusters, exports and imports |
@@ -24,10 +26,13 @@ mod calls;
 mod clusterset;
 mod error;
 mod grpc;
+mod keeper;
 mod lists;
 mod metrics;
 mod rest;
 mod service;
+pub mod store;
+mod unsaved;
 mod verdicts;
 mod watch;
 
@@ -45,8 +50,10 @@ use mcs_runtime::{admin, http};
 use tokio::net::TcpListener;
 use tracing::info;
 
+use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::service::Service;
+use crate::store::{Calls, Store};
 
 /// How long requests under way may take after the end began. Watches end at once.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -80,6 +87,7 @@ pub struct Listeners {
 pub async fn serve(
     config: Config,
     clock: Arc<dyn Clock>,
+    store: Arc<dyn Store>,
     listeners: Listeners,
     shutdown: Watch,
 ) -> anyhow::Result<()> {
@@ -93,14 +101,17 @@ pub async fn serve(
 
     let registry = mcs_runtime::metrics::registry("mcs_registry_").context("cannot make metrics")?;
     let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
-    let service = Arc::new(Service::new(config.policy, epoch, clock, shutdown.clone()));
+    let timing = config.policy.timing;
+    let keeper = Keeper::new(Calls::new(store, timing.store_limit(), metrics.clone()), timing);
+    let service = Arc::new(Service::new(config.policy, epoch, clock, keeper, shutdown.clone()));
     metrics::collect_sizes(&registry, Arc::clone(&service)).context("cannot register sizes")?;
 
     let ready = Ready::new(shutdown.clone());
-    let serving = ready.wait_for("listeners");
+    let (serving, stored) = (ready.wait_for("listeners"), ready.wait_for("the store"));
     let mut tasks = Tasks::new();
     tasks.spawn_background("admin", admin::serve(admin, registry, ready));
     tasks.spawn("judge", Arc::clone(&service).judge());
+    tasks.spawn("store", Arc::clone(&service).keep(stored));
     tasks.spawn("grpc", grpc::serve(grpc, config, Arc::clone(&service), metrics.clone(), shutdown.clone()));
     let limits = http::Limits { grace: DRAIN, ..http::Limits::default() };
     let routes = rest::router(service, metrics);

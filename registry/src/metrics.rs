@@ -22,20 +22,40 @@ const STATES: [MemberState; 4] =
 #[derive(Clone)]
 pub(crate) struct Metrics {
     requests: HistogramVec,
+    store_calls: HistogramVec,
     clock: Arc<dyn Clock>,
 }
 
 impl Metrics {
     /// Registers them.
     pub(crate) fn register(registry: &Registry, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let options = HistogramOpts::new(
-            "mcs_registry_request_duration_seconds",
-            "Duration of requests by their outcome",
-        )
-        .buckets(vec![0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0]);
-        let requests = HistogramVec::new(options, &["transport", "method", "code"])?;
-        registry.register(Box::new(requests.clone()))?;
-        Ok(Self { requests, clock })
+        let durations = |name: &str, help: &str, labels: &[&str]| {
+            let buckets =
+                vec![0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+            let options =
+                HistogramOpts::new(format!("mcs_registry_{name}_duration_seconds"), help).buckets(buckets);
+            let durations = HistogramVec::new(options, labels)?;
+            registry.register(Box::new(durations.clone()))?;
+            Ok::<_, Error>(durations)
+        };
+        Ok(Self {
+            requests: durations(
+                "request",
+                "Duration of requests by their outcome",
+                &["transport", "method", "code"],
+            )?,
+            store_calls: durations(
+                "store_call",
+                "Duration of calls to the store by their outcome",
+                &["operation", "outcome"],
+            )?,
+            clock,
+        })
+    }
+
+    /// A call to the store begins.
+    pub(crate) fn begin_store_call(&self, operation: &'static str) -> StoreCall {
+        StoreCall { metrics: self.clone(), operation, began: self.clock.elapsed(), outcome: CANCELLED }
     }
 
     /// A request begins.
@@ -63,10 +83,36 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let Metrics { requests, clock } = &self.metrics;
+        let Metrics { requests, clock, .. } = &self.metrics;
         let seconds = clock.elapsed().since(self.began).as_secs_f64();
         let code = format!("{:?}", self.code);
         requests.with_label_values(&[self.transport, self.method, &code]).observe(seconds);
+    }
+}
+
+/// The outcome of a call to the store that was given up.
+const CANCELLED: &str = "cancelled";
+
+/// A call to the store under way. It is observed when it is dropped, as cancelled unless it ended.
+pub(crate) struct StoreCall {
+    metrics: Metrics,
+    operation: &'static str,
+    began: Timestamp,
+    outcome: &'static str,
+}
+
+impl StoreCall {
+    /// It ended so.
+    pub(crate) fn ended(mut self, outcome: &'static str) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for StoreCall {
+    fn drop(&mut self) {
+        let Metrics { store_calls, clock, .. } = &self.metrics;
+        let seconds = clock.elapsed().since(self.began).as_secs_f64();
+        store_calls.with_label_values(&[self.operation, self.outcome]).observe(seconds);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The use cases: what comes in is checked, goes to the registry of its clusterset, and is answered. Both transports
 //! end here.
 //!
-//! A clusterset is made by its first registration or watch. There is no store behind the registry yet: with the memory
-//! store, the records *are* [`mcs_core::registry::Registry`] (docs/decisions/0007).
+//! A clusterset is made by its first registration or watch, and read from the store then. What a call changed is stored
+//! before it is answered, or the answer says that it is `degraded` ([`crate::keeper`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +20,7 @@ use mcs_proto::convert::{Member, ReadOp};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
 use mcs_runtime::clock::sleep_until;
+use mcs_runtime::ready;
 use mcs_runtime::shutdown::Watch;
 use tokio::sync::Notify;
 use tonic::Status;
@@ -28,7 +29,9 @@ use tracing::{info, warn};
 use crate::caller::{Remover, Writer};
 use crate::clusterset::{Clusterset, State};
 use crate::error::Error;
+use crate::keeper::{Condition, Keeper};
 use crate::lists::{Lists, Page};
+use crate::store::Failed;
 
 /// The most clustersets: they are made by whoever names them.
 const MAX_CLUSTERSETS: usize = 1_000;
@@ -39,6 +42,24 @@ const LONGEST_REST: Duration = Duration::from_millis(250);
 /// What becomes of one change: endpoints that were left out, or why it is refused.
 pub(crate) type Outcome = Result<Vec<Dropped>, Refusal>;
 
+/// What became of a write.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// One outcome a change, in order.
+    pub(crate) outcomes: Vec<(pb::ServiceKey, Outcome)>,
+    /// Whether it may be in memory only, since the store did not take it.
+    pub(crate) degraded: bool,
+}
+
+/// The end of a sync.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Synced {
+    /// How many exports went.
+    pub(crate) deleted: usize,
+    /// Whether it may be in memory only, since the store did not take it.
+    pub(crate) degraded: bool,
+}
+
 /// The use cases of one registry process.
 pub(crate) struct Service {
     policy: Policy,
@@ -48,12 +69,19 @@ pub(crate) struct Service {
     clustersets: Mutex<BTreeMap<ClustersetId, Arc<Clusterset>>>,
     /// There may be a deadline where there was none.
     deadlines: Notify,
+    keeper: Keeper,
     shutdown: Watch,
 }
 
 impl Service {
     /// A registry that knows nothing yet.
-    pub(crate) fn new(policy: Policy, epoch: Epoch, clock: Arc<dyn Clock>, shutdown: Watch) -> Self {
+    pub(crate) fn new(
+        policy: Policy,
+        epoch: Epoch,
+        clock: Arc<dyn Clock>,
+        keeper: Keeper,
+        shutdown: Watch,
+    ) -> Self {
         Self {
             policy,
             epoch,
@@ -61,6 +89,7 @@ impl Service {
             clock,
             clustersets: Mutex::default(),
             deadlines: Notify::new(),
+            keeper,
             shutdown,
         }
     }
@@ -95,7 +124,11 @@ impl Service {
     pub(crate) async fn judge(self: Arc<Self>) {
         while !self.shutdown.is_draining() {
             let soon = self.clock.elapsed() + LONGEST_REST;
-            let next = self.clustersets().iter().filter_map(|clusterset| clusterset.judge()).min();
+            let clustersets = self.clustersets();
+            let next = clustersets.iter().filter_map(|clusterset| clusterset.judge()).min();
+            if clustersets.iter().any(|clusterset| clusterset.unsaved(|unsaved, _| !unsaved.is_empty())) {
+                self.keeper.wake();
+            }
             tokio::select! {
                 () = sleep_until(&*self.clock, next.map(|next| next.min(soon))) => {}
                 () = self.deadlines.notified() => {}
@@ -104,9 +137,90 @@ impl Service {
         }
     }
 
+    /// Keeps the store up to date, and tries on while it does not take what it is given, until the drain. `ready` is
+    /// told when the store answers for the first time.
+    pub(crate) async fn keep(self: Arc<Self>, ready: ready::Handle) {
+        let mut failures = 0;
+        let mut answered = false;
+        while !self.shutdown.is_draining() {
+            match self.save_all(failures > 0 || !answered).await {
+                Ok(()) => {
+                    failures = 0;
+                    if self.keeper.set(Condition::Fine) {
+                        info!("store takes what it is given again");
+                    }
+                    answered = true;
+                    ready.ready();
+                }
+                Err((failed, condition)) => {
+                    failures += 1;
+                    self.tell_store(condition != Condition::Away);
+                    if self.keeper.set(condition) {
+                        warn!(
+                            error = %failed, ?condition, retry_helps = failed.retry_helps(),
+                            "store does not take what it is given: it is held in memory, answers are degraded"
+                        );
+                    }
+                }
+            }
+            let pause = async {
+                match failures {
+                    0 => self.keeper.woken().await,
+                    failures => tokio::time::sleep(self.keeper.retry_in(failures)).await,
+                }
+            };
+            tokio::select! {
+                () = pause => {}
+                () = self.shutdown.draining() => {}
+            }
+        }
+    }
+
+    /// Saves all that is not saved; after an outage the store is asked first, and its members take their time.
+    async fn save_all(&self, recovering: bool) -> Result<(), (Failed, Condition)> {
+        if recovering {
+            self.keeper.calls().check().await.map_err(|failed| (failed, Condition::Away))?;
+            self.tell_store(true);
+        }
+        for clusterset in self.clustersets() {
+            let clusters = clusterset.unsaved(|unsaved, _| unsaved.clusters());
+            for cluster in &clusters {
+                if let Err(failed) = self.keeper.save(&clusterset, cluster).await {
+                    let away = self.keeper.calls().check().await.is_err();
+                    return Err((failed, if away { Condition::Away } else { Condition::Behind }));
+                }
+                if recovering {
+                    tokio::time::sleep(self.keeper.spread(clusters.len())).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leases are judged while the store answers.
+    fn tell_store(&self, answers: bool) {
+        for clusterset in self.clustersets() {
+            clusterset.with(|state, now| state.registry.store_answers(answers, now));
+        }
+    }
+
+    /// Whether what was said last may be in memory only.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.keeper.is_degraded()
+    }
+
+    /// A clusterset that was read from the store.
     fn known(&self, clusterset: &ClustersetId) -> Option<Arc<Clusterset>> {
         let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(clusterset).cloned()
+        known.get(clusterset).filter(|known| known.is_read()).cloned()
+    }
+
+    /// A clusterset, which is read from the store if it was not.
+    async fn read(&self, clusterset: &ClustersetId) -> Result<Arc<Clusterset>, Error> {
+        let known = self.known_or_new(clusterset)?;
+        known.read(self.keeper.calls()).await?;
+        self.deadlines.notify_one();
+        Ok(known)
     }
 
     fn known_or_new(&self, clusterset: &ClustersetId) -> Result<Arc<Clusterset>, Error> {
@@ -121,7 +235,6 @@ impl Service {
         let new = Clusterset::new(clusterset.clone(), self.policy, self.epoch, Arc::clone(&self.clock));
         let new = Arc::new(new);
         known.insert(clusterset.clone(), Arc::clone(&new));
-        self.deadlines.notify_one();
         Ok(new)
     }
 
@@ -131,9 +244,13 @@ impl Service {
     }
 
     /// Takes a cluster into its clusterset, or its lead over.
-    pub(crate) fn register(&self, writer: &Writer, registration: Registration) -> Result<Registered, Error> {
+    pub(crate) async fn register(
+        &self,
+        writer: &Writer,
+        registration: Registration,
+    ) -> Result<Registered, Error> {
         let member = writer.member();
-        let clusterset = self.known_or_new(&member.clusterset)?;
+        let clusterset = self.read(&member.clusterset).await?;
         let Registration { version, instance, build, region, .. } = registration.clone();
         let region = region.map(|region| region.to_string());
         let answer =
@@ -151,7 +268,9 @@ impl Service {
                 );
             }
         }
-        Ok(answer?)
+        let answer = answer?;
+        self.keeper.save_now(&clusterset, &member.cluster).await;
+        Ok(answer)
     }
 
     /// Renews a lease.
@@ -170,9 +289,28 @@ impl Service {
         Ok(self.of_member(member)?.with(count)?)
     }
 
+    /// Takes changes as [`Service::write_within_sync`] does, and stores them.
+    pub(crate) async fn write(
+        &self,
+        writer: &Writer,
+        version: Version,
+        ops: Vec<ReadOp>,
+    ) -> Result<Written, Error> {
+        let outcomes = self.write_within_sync(writer, version, ops)?;
+        Ok(Written { outcomes, degraded: self.save(writer.member()).await })
+    }
+
+    /// Stores what is not stored of a member; says whether it may be in memory only.
+    async fn save(&self, member: &Member) -> bool {
+        match self.known(&member.clusterset) {
+            Some(clusterset) => self.keeper.save_now(&clusterset, &member.cluster).await,
+            None => self.is_degraded(),
+        }
+    }
+
     /// Takes changes, each by itself: one outcome a change. All outcomes together name at most [`MAX_DROPPED`]
-    /// endpoints that were left out.
-    pub(crate) fn write(
+    /// endpoints that were left out. Within a sync they are stored at its end.
+    pub(crate) fn write_within_sync(
         &self,
         writer: &Writer,
         version: Version,
@@ -233,13 +371,13 @@ impl Service {
         Ok(self.of_member(member)?.with(wanted)?)
     }
 
-    /// Ends a sync, and says how many exports went.
-    pub(crate) fn end_sync(
+    /// Ends a sync, and stores what it brought.
+    pub(crate) async fn end_sync(
         &self,
         writer: &Writer,
         version: Version,
         named: &BTreeSet<ServiceKey>,
-    ) -> Result<usize, Error> {
+    ) -> Result<Synced, Error> {
         let member = writer.member();
         let end = |state: &mut State, now| {
             state.registry.end_sync(&member.cluster, &member.uid, version, named, now)
@@ -249,11 +387,11 @@ impl Service {
             clusterset = %member.clusterset, cluster = %member.cluster, %version, exports = named.len(), deleted,
             "cluster synced"
         );
-        Ok(deleted)
+        Ok(Synced { deleted, degraded: self.save(member).await })
     }
 
     /// Removes a cluster with all it exports.
-    pub(crate) fn remove(
+    pub(crate) async fn remove(
         &self,
         remover: &Remover,
         uid: Option<&ClusterUid>,
@@ -264,11 +402,12 @@ impl Service {
         let known = self.known(clusterset).ok_or_else(unknown)?;
         let removed = known.with(|state, now| state.registry.remove(cluster, uid, force, now))?;
         info!(%clusterset, %cluster, force, exports = removed.exports, endpoints = removed.endpoints, "cluster removed");
+        self.keeper.save_now(&known, cluster).await;
         Ok(removed)
     }
 
     /// Watches the imports of a clusterset.
-    pub(crate) fn watch(
+    pub(crate) async fn watch(
         &self,
         clusterset: &ClustersetId,
         from: Option<(Epoch, u64)>,
@@ -276,7 +415,7 @@ impl Service {
         if self.shutdown.is_draining() {
             return Err(Error::Draining);
         }
-        Ok(crate::watch::stream(self.known_or_new(clusterset)?, from, self.shutdown.clone()))
+        Ok(crate::watch::stream(self.read(clusterset).await?, from, self.shutdown.clone()))
     }
 
     /// A page of clusters.

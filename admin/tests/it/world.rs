@@ -50,7 +50,8 @@ impl World {
         let url = format!("http://{address}").parse().unwrap();
         let client = RegistryClient::new(&url, Timing::default()).unwrap();
         let judged = Arc::clone(&clock);
-        tokio::spawn(mcs_registry::serve(args.config(), judged, listeners, shutdown.watch()));
+        let store = Arc::new(mcs_registry::store::Memory::default());
+        tokio::spawn(mcs_registry::serve(args.config(), judged, store, listeners, shutdown.watch()));
         Self { address, clock, client, shutdown }
     }
 

@@ -96,6 +96,11 @@ impl Member {
         self.as_of
     }
 
+    /// The newest act seen of it. What is held may lack others.
+    pub const fn newest_act(&self) -> Version {
+        self.mark
+    }
+
     /// The sum of the leaves that are held.
     pub const fn sum(&self) -> Sum {
         self.sum

@@ -17,7 +17,7 @@ use tracing::debug;
 use super::most_names;
 use crate::caller::{Caller, Writer};
 use crate::error::Error;
-use crate::service::Service;
+use crate::service::{Service, Synced};
 
 /// This many answers of a sync wait for their reader at most.
 pub(crate) const ANSWERS: usize = 16;
@@ -78,7 +78,9 @@ impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
                 Some(Ask::Op(op)) => {
                     ops += 1;
                     let Some(op) = reader.push(op)? else { continue };
-                    for (key, outcome) in self.service.write(&self.writer, self.version, vec![op])? {
+                    for (key, outcome) in
+                        self.service.write_within_sync(&self.writer, self.version, vec![op])?
+                    {
                         tell(answers, Tell::Result(result(key, outcome))).await;
                     }
                 }
@@ -91,9 +93,9 @@ impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
             }
         }
         reader.finish()?;
-        let deleted = self.service.end_sync(&self.writer, self.version, &named)?;
+        let Synced { deleted, degraded } = self.service.end_sync(&self.writer, self.version, &named).await?;
         let deleted = u32::try_from(deleted).unwrap_or(u32::MAX);
-        tell(answers, Tell::Done(pb::SyncDone { deleted, degraded: false })).await;
+        tell(answers, Tell::Done(pb::SyncDone { deleted, degraded })).await;
         Ok(())
     }
 

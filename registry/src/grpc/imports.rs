@@ -18,7 +18,8 @@ impl Imports for Grpc {
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         self.answer("Watch", async {
-            let stream: Self::WatchStream = Box::pin(calls::watch(&self.service, request.into_inner())?);
+            let stream: Self::WatchStream =
+                Box::pin(calls::watch(&self.service, request.into_inner()).await?);
             Ok(stream)
         })
         .await

@@ -21,7 +21,7 @@ impl Members for Grpc {
     ) -> Result<Response<pb::RegisterResponse>, Status> {
         self.answer("Register", async {
             let caller = Caller::of(request.extensions());
-            calls::register(&self.service, &caller, request.into_inner())
+            calls::register(&self.service, &caller, request.into_inner()).await
         })
         .await
     }
@@ -72,7 +72,7 @@ impl Members for Grpc {
     ) -> Result<Response<pb::RemoveClusterResponse>, Status> {
         self.answer("RemoveCluster", async {
             let caller = Caller::of(request.extensions());
-            calls::remove_cluster(&self.service, &caller, request.into_inner())
+            calls::remove_cluster(&self.service, &caller, request.into_inner()).await
         })
         .await
     }

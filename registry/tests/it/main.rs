@@ -8,6 +8,7 @@ mod program;
 mod rest;
 mod stalls;
 mod started;
+mod store;
 mod syncs;
 mod watches;
 mod writes;

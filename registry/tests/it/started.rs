@@ -13,6 +13,7 @@ use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::chunks::SetReader;
 use mcs_proto::client::{RegistryClient, WatchStream, Written};
 use mcs_proto::convert::Member;
+use mcs_registry::store::{Memory, Store};
 use mcs_registry::{Config, Listeners, serve};
 use mcs_runtime::shutdown::Shutdown;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,6 +47,11 @@ impl Started {
 
     /// Starts a registry with another policy.
     pub(crate) async fn with(change: impl FnOnce(&mut Policy)) -> Self {
+        Self::over(Arc::new(Memory::default()), change).await
+    }
+
+    /// Starts a registry over a store, with another policy.
+    pub(crate) async fn over(store: Arc<dyn Store>, change: impl FnOnce(&mut Policy)) -> Self {
         let mut policy = Policy {
             timing: Timing::of_lease(LEASE),
             mass_expiry_threshold_percent: 50,
@@ -72,7 +78,7 @@ impl Started {
         let address = |listener: &TcpListener| listener.local_addr().unwrap();
         let (grpc, rest, admin) =
             (address(&listeners.grpc), address(&listeners.rest), address(&listeners.admin));
-        let program = tokio::spawn(serve(config, clock.clone(), listeners, shutdown.watch()));
+        let program = tokio::spawn(serve(config, clock.clone(), store, listeners, shutdown.watch()));
         Self { clock, shutdown, client: client(grpc), grpc, rest, admin, program }
     }
 

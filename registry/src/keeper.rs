@@ -1,0 +1,165 @@
+//! Brings what is held to the store, and knows how the store is.
+//!
+//! A call is answered when the store took what it changed. When the store does not, the answer says that it is
+//! `degraded`, all that was said stands in memory, and one task tries on: what is not saved is noted
+//! ([`crate::unsaved`]), so nothing is queued and nothing lost. While that lasts, calls do not wait for the store.
+//! While it cannot be asked at all, no lease is judged and no view is complete.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use mcs_core::ids::ClusterId;
+use mcs_core::timing::Timing;
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use crate::clusterset::Clusterset;
+use crate::store::{Calls, Failed, Wrote};
+
+/// One call to the store writes at most so many records: it is to be answered within its limit.
+const WRITES_A_CALL: usize = 64;
+
+/// How the store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Condition {
+    /// It takes what it is given.
+    Fine = 0,
+    /// It answers, but did not take a write.
+    Behind = 1,
+    /// It does not answer.
+    Away = 2,
+}
+
+/// Keeps the store up to date.
+pub(crate) struct Keeper {
+    calls: Calls,
+    timing: Timing,
+    condition: AtomicU8,
+    wake: Notify,
+}
+
+impl Keeper {
+    /// A keeper of a store that is taken to be fine.
+    pub(crate) fn new(calls: Calls, timing: Timing) -> Self {
+        Self { calls, timing, condition: AtomicU8::new(Condition::Fine as u8), wake: Notify::new() }
+    }
+
+    /// Asks the store.
+    pub(crate) const fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// How the store is.
+    pub(crate) fn condition(&self) -> Condition {
+        match self.condition.load(Ordering::SeqCst) {
+            0 => Condition::Fine,
+            1 => Condition::Behind,
+            _ => Condition::Away,
+        }
+    }
+
+    /// Whether what was said last may be in memory only.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.condition() != Condition::Fine
+    }
+
+    /// Takes notice of how the store is; says whether that is news.
+    pub(crate) fn set(&self, condition: Condition) -> bool {
+        self.condition.swap(condition as u8, Ordering::SeqCst) != condition as u8
+    }
+
+    /// Something is to be saved that no call waits for.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Something is to be saved.
+    pub(crate) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// How long to wait after so many failures.
+    pub(crate) fn retry_in(&self, failures: u32) -> Duration {
+        self.timing.backoff(failures).mul_f64(rand::random())
+    }
+
+    /// How long to wait between two of `members` after an outage, so that all are saved within about a heartbeat, and
+    /// the store is not met by all at once.
+    pub(crate) fn spread(&self, members: usize) -> Duration {
+        self.timing.heartbeat().div_f64(members.max(1) as f64).mul_f64(rand::random())
+    }
+
+    /// Saves what of one cluster id is not saved; says whether it may be in memory only.
+    pub(crate) async fn save_now(&self, clusterset: &Clusterset, cluster: &ClusterId) -> bool {
+        if self.is_degraded() {
+            return true;
+        }
+        let mut given_up = WakeOnDrop(Some(self));
+        match self.save(clusterset, cluster).await {
+            Ok(()) => {
+                given_up.0 = None;
+                false
+            }
+            Err(failed) => {
+                // Whether it answers at all is for the task that tries on to find out.
+                self.failed(clusterset, cluster, &failed, Condition::Behind);
+                true
+            }
+        }
+    }
+
+    /// Notes a failure, and logs the first of an outage.
+    pub(crate) fn failed(
+        &self,
+        clusterset: &Clusterset,
+        cluster: &ClusterId,
+        failed: &Failed,
+        condition: Condition,
+    ) {
+        if self.set(condition) {
+            warn!(
+                clusterset = %clusterset.id(), %cluster, error = %failed, retry_helps = failed.retry_helps(),
+                "store does not take what it is given: it is held in memory, answers are degraded"
+            );
+        }
+    }
+
+    /// Saves what of one cluster id is not saved.
+    pub(crate) async fn save(&self, clusterset: &Clusterset, cluster: &ClusterId) -> Result<(), Failed> {
+        let Some(turn) = clusterset.unsaved(|unsaved, _| unsaved.turn(cluster)) else { return Ok(()) };
+        let _turn = turn.lock().await;
+        let batch = |clusterset: &Clusterset| {
+            clusterset.unsaved(|unsaved, registry| unsaved.batch(clusterset.id(), cluster, registry))
+        };
+        // Who had the turn before may have saved it.
+        let Some(mut batch) = batch(clusterset) else { return Ok(()) };
+        for member in &batch.gone {
+            self.calls.remove(member).await?;
+        }
+        if let Some((member, writes)) = batch.writes.take() {
+            let mut writes = writes.into_iter().peekable();
+            while writes.peek().is_some() {
+                let some = writes.by_ref().take(WRITES_A_CALL).collect();
+                let wrote = self.calls.write(&member, some).await?;
+                let newer = wrote.iter().filter(|wrote| **wrote == Wrote::Older).count();
+                if newer > 0 {
+                    info!(clusterset = %member.clusterset, %cluster, newer, "store holds newer records, which stand");
+                }
+            }
+        }
+        clusterset.unsaved(|unsaved, _| unsaved.saved(cluster, &batch));
+        Ok(())
+    }
+}
+
+/// Wakes the task that saves when a caller gives its call up: what it changed stays noted.
+struct WakeOnDrop<'a>(Option<&'a Keeper>);
+
+impl Drop for WakeOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.0 {
+            keeper.wake();
+        }
+    }
+}

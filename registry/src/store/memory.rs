@@ -1,0 +1,88 @@
+//! The store that is the memory of the process: records end with it.
+//!
+//! It shares definitions and endpoints with the registry that decides, so a record costs its keys. All calls are made
+//! under one lock, so there is nothing between two writes of one call.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use mcs_core::ids::{ClustersetId, ServiceKey};
+use mcs_core::model::Export;
+use mcs_proto::convert::Member;
+
+use super::{Failed, MemberRecord, Store, Write, Wrote};
+
+/// Records in memory.
+#[derive(Debug, Default)]
+pub struct Memory {
+    members: Mutex<BTreeMap<Member, Records>>,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    member: Option<MemberRecord>,
+    exports: BTreeMap<ServiceKey, Export>,
+}
+
+impl Records {
+    fn take(&mut self, write: Write) -> Wrote {
+        match write {
+            Write::Put(key, export) => {
+                if self.exports.get(&key).is_some_and(|known| known.version > export.version) {
+                    return Wrote::Older;
+                }
+                self.exports.insert(key, export);
+            }
+            Write::Delete(key, version) => {
+                if self.exports.get(&key).is_some_and(|known| known.version > version) {
+                    return Wrote::Older;
+                }
+                self.exports.remove(&key);
+            }
+            Write::Member(record) => {
+                if self.member.as_ref().is_some_and(|known| known.version > record.version) {
+                    return Wrote::Older;
+                }
+                self.member = Some(record);
+            }
+        }
+        Wrote::Taken
+    }
+}
+
+impl Memory {
+    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<Member, Records>) -> T) -> T {
+        act(&mut self.members.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[tonic::async_trait]
+impl Store for Memory {
+    async fn check(&self) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    async fn write(&self, member: &Member, writes: Vec<Write>) -> Result<Vec<Wrote>, Failed> {
+        Ok(self.with(|members| {
+            let records = members.entry(member.clone()).or_default();
+            writes.into_iter().map(|write| records.take(write)).collect()
+        }))
+    }
+
+    async fn remove(&self, member: &Member) -> Result<(), Failed> {
+        self.with(|members| members.remove(member));
+        Ok(())
+    }
+
+    async fn members(&self, clusterset: &ClustersetId) -> Result<Vec<(Member, MemberRecord)>, Failed> {
+        Ok(self.with(|members| {
+            let of = members.iter().filter(|(member, _)| member.clusterset == *clusterset);
+            of.filter_map(|(member, records)| Some((member.clone(), records.member.clone()?))).collect()
+        }))
+    }
+
+    async fn exports(&self, member: &Member) -> Result<BTreeMap<ServiceKey, Export>, Failed> {
+        Ok(self
+            .with(|members| members.get(member).map(|records| records.exports.clone()).unwrap_or_default()))
+    }
+}

@@ -1,0 +1,12 @@
+//! The store behind the registry: the suite that each store passes, and what the registry does while one fails.
+
+mod double;
+mod outages;
+mod restarts;
+mod suite;
+
+mod memory {
+    use mcs_registry::store::Memory;
+
+    super::suite::passes!(Memory::default());
+}
