@@ -6,7 +6,6 @@ use super::{Member, Refused, Registered, Registration, Registry, Removed, Renewe
 use crate::ids::{ClusterId, ClusterUid};
 use crate::lease::{Census, Lease, Tick};
 use crate::model::{Export, ObjectKey};
-use crate::rate::Bucket;
 use crate::time::Timestamp;
 use crate::timing::Timing;
 use crate::version::{Sum, Version};
@@ -52,25 +51,7 @@ impl Registry {
         if let Some(term) = self.terms.get_mut(&(cluster.clone(), uid.clone())) {
             term.forget_at = None;
         }
-        let member = self.members.entry(cluster.clone()).or_insert_with(|| Member {
-            uid,
-            region: None,
-            instance: String::new(),
-            build: String::new(),
-            as_of: Version::default(),
-            mark: Version::default(),
-            behind: true,
-            whole: false,
-            sum: Sum::EMPTY,
-            exports: BTreeMap::new(),
-            sync: None,
-            lease: Lease::renewed_at(judged),
-            standing: Standing::Running,
-            due: judged,
-            last_renewed: now,
-            told: None,
-            writes: Bucket::default(),
-        });
+        let member = self.members.entry(cluster.clone()).or_insert_with(|| Member::new(uid, judged, now));
         member.region = region;
         member.instance = instance;
         member.build = build;

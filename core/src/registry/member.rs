@@ -71,6 +71,29 @@ pub(super) enum PutEffect {
 }
 
 impl Member {
+    /// A member of which nothing is known but that it renewed now: `judged` on the judging clock.
+    pub(super) fn new(uid: ClusterUid, judged: Timestamp, now: Timestamp) -> Self {
+        Self {
+            uid,
+            region: None,
+            instance: String::new(),
+            build: String::new(),
+            as_of: Version::default(),
+            mark: Version::default(),
+            behind: true,
+            whole: false,
+            sum: Sum::EMPTY,
+            exports: BTreeMap::new(),
+            sync: None,
+            lease: Lease::renewed_at(judged),
+            standing: Standing::Running,
+            due: judged,
+            last_renewed: now,
+            told: None,
+            writes: Bucket::default(),
+        }
+    }
+
     /// The UID of its `kube-system` Namespace.
     pub const fn uid(&self) -> &ClusterUid {
         &self.uid

@@ -56,22 +56,13 @@ impl Registry {
             self.services.put(key, cluster, export.version, export.spec.clone());
         }
         let mut member = Member {
-            uid,
             region,
-            instance: String::new(),
-            build: String::new(),
             as_of: version,
             mark: version,
-            behind: true,
-            whole: false,
             sum: held,
             exports,
-            sync: None,
-            lease,
             standing,
-            due,
-            last_renewed: now,
-            told: None,
+            ..Member::new(uid, judged, now)
         };
         if held == sum && state != MemberState::Syncing {
             member.prove();
