@@ -148,17 +148,15 @@ impl Seen {
         self.watchers += watchers;
         self.incomplete += usize::from(!complete);
         self.holding += usize::from(members.is_holding());
-        for (_, member) in members.members() {
-            if let Some(place) = STATES.iter().position(|state| *state == member.state()) {
-                self.by_state[place] += 1;
-            }
-            self.exports += member.exports().len();
-            self.endpoints += member.exports().values().map(|export| export.endpoints.len()).sum::<usize>();
+        let sizes = members.sizes();
+        for (sum, state) in self.by_state.iter_mut().zip(STATES) {
+            let count = sizes.members.get(&state).copied().unwrap_or_default();
+            *sum += i64::try_from(count).unwrap_or(i64::MAX);
         }
-        for (_, header) in members.headers() {
-            self.imports += 1;
-            self.conflicts += usize::from(!header.conflicts.is_empty());
-        }
+        self.exports += sizes.exports;
+        self.endpoints += sizes.endpoints;
+        self.imports += sizes.imports;
+        self.conflicts += sizes.conflicts;
         let counts = members.counts();
         self.counts.expired += counts.expired;
         self.counts.holds += counts.holds;
