@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mcs_core::model::MemberState;
 use mcs_core::registry::{Counts, Registry as Members};
 use mcs_core::time::{Clock, Timestamp};
+use mcs_runtime::http;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Error, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
@@ -23,6 +24,7 @@ const STATES: [MemberState; 4] =
 pub(crate) struct Metrics {
     requests: HistogramVec,
     store_calls: HistogramVec,
+    connections: http::Metrics,
     clock: Arc<dyn Clock>,
 }
 
@@ -49,8 +51,14 @@ impl Metrics {
                 "Duration of calls to the store by their outcome",
                 &["operation", "outcome"],
             )?,
+            connections: http::Metrics::register(registry, "mcs_registry_", &["grpc", "rest"])?,
             clock,
         })
+    }
+
+    /// What is counted of connections.
+    pub(crate) const fn connections(&self) -> &http::Metrics {
+        &self.connections
     }
 
     /// A call to the store begins.
