@@ -79,12 +79,20 @@ impl JudgingClock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     renewed: Timestamp,
+    /// When its holder was heard again after it had been late.
+    returned: Option<Timestamp>,
 }
 
 impl Lease {
-    /// A lease that was renewed at `now`.
+    /// A lease that was renewed at `now`, of a holder that was never late.
     pub const fn renewed_at(now: Timestamp) -> Self {
-        Self { renewed: now }
+        Self { renewed: now, returned: None }
+    }
+
+    /// This lease, renewed at `now`.
+    pub fn renewed(self, timing: Timing, now: Timestamp) -> Self {
+        let was_late = (self.renewed + timing.late()).has_passed(now);
+        Self { renewed: now, returned: if was_late { Some(now) } else { self.returned } }
     }
 
     /// When it runs out.
@@ -92,9 +100,12 @@ impl Lease {
         self.renewed + timing.lease()
     }
 
-    /// Whether its holder has been silent for two thirds of a lease, so that it missed a renewal.
+    /// Whether its holder has been silent for half a lease, so that it missed a renewal, or was until less than a
+    /// heartbeat ago. Members that fell silent together come back one after the other, and the last of them is
+    /// not to be judged as if it alone had been away.
     pub fn is_late(self, timing: Timing, now: Timestamp) -> bool {
-        (self.renewed + timing.late()).has_passed(now)
+        let returned = self.returned.is_some_and(|at| !(at + timing.heartbeat()).has_passed(now));
+        returned || (self.renewed + timing.late()).has_passed(now)
     }
 
     /// When the records of its holder are collected.
@@ -108,7 +119,7 @@ impl Lease {
 pub struct Census {
     /// Members whose lease is active, or ended within the last lease.
     pub active: usize,
-    /// Those of them that are late, or whose lease ended.
+    /// Those of them that are or were just late, or whose lease ended.
     pub silent: usize,
 }
 

@@ -84,9 +84,11 @@ impl Timing {
         self.lease / 2
     }
 
-    /// A member silent for this long counts as late when a mass expiry is looked for (20 s).
+    /// A member silent for this long counts as late when a mass expiry is looked for (15 s). More than a heartbeat and
+    /// the longest call, after which a healthy one is heard; less than the lease without them, so that of members that
+    /// fell silent together the last one heard is late when the lease of the first ends.
     pub fn late(self) -> Duration {
-        self.lease * 2 / 3
+        self.lease / 2
     }
 
     /// The first wait after a failed call; doubled with full jitter up to [`Timing::max_backoff`] (300 ms).

@@ -48,7 +48,7 @@ fn the_clock_asks_for_ticks_that_lose_no_time() {
 #[test]
 fn a_lease_is_late_and_ends_at_its_moments_and_not_before() {
     let lease = Lease::renewed_at(at(1_000));
-    let found: Vec<_> = [20_999, 21_000, 21_001, 30_999, 31_000, 31_001]
+    let found: Vec<_> = [15_999, 16_000, 16_001, 30_999, 31_000, 31_001]
         .map(|now| (lease.is_late(TIMING, at(now)), lease.deadline(TIMING).has_passed(at(now))))
         .into();
     assert_eq!(
@@ -57,6 +57,17 @@ fn a_lease_is_late_and_ends_at_its_moments_and_not_before() {
     );
     assert_eq!(lease.deadline(TIMING), at(31_000));
     assert_eq!(lease.collected_at(TIMING), at(31_000 + 7 * 24 * 60 * 60 * 1_000));
+}
+
+#[test]
+fn a_holder_that_was_late_stays_so_for_a_heartbeat_after_it_was_heard() {
+    let late = |lease: Lease, times: [u64; 3]| times.map(|now| lease.is_late(TIMING, at(now)));
+    let lease = Lease::renewed_at(at(0)).renewed(TIMING, at(14_999));
+    assert!(!lease.is_late(TIMING, at(14_999)), "it was not late");
+    let lease = Lease::renewed_at(at(0)).renewed(TIMING, at(15_000));
+    assert_eq!(late(lease, [15_000, 24_999, 25_000]), [true, true, false]);
+    let again = lease.renewed(TIMING, at(20_000));
+    assert_eq!(late(again, [20_000, 24_999, 25_000]), [true, true, false], "from when it was heard first");
 }
 
 #[test]

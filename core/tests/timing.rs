@@ -19,7 +19,16 @@ fn the_default_lease_gives_the_durations_of_the_contract() {
         timing.finalizer_limit(),
     ]
     .map(|duration| duration.as_secs());
-    assert_eq!(seconds, [30, 10, 10, 15, 5, 3, 3, 20, 60, 60]);
+    assert_eq!(seconds, [30, 10, 10, 15, 5, 3, 3, 15, 60, 60]);
+}
+
+#[test]
+fn a_member_is_late_after_any_heartbeat_and_before_the_first_of_many_is_judged() {
+    for lease in [10, 30, 300].map(Duration::from_secs) {
+        let timing = Timing::of_lease(lease);
+        let heard = timing.heartbeat() + timing.call_limit();
+        assert!(heard < timing.late() && timing.late() < lease - heard, "{lease:?}");
+    }
 }
 
 #[test]

@@ -81,7 +81,6 @@ impl Registry {
         self.tick(now);
         self.admit(cluster, uid, version)?;
         let differs = self.heard(cluster, version, sum, now);
-        self.counts.differing += u64::from(differs);
         let member = self.members.get(cluster).ok_or_else(|| unknown(cluster))?;
         Ok(Renewed { state: member.state(), differs })
     }
@@ -106,7 +105,10 @@ impl Registry {
         if uid.is_none() && !force && member.holds_its_id() {
             return Err(Refused::Active { cluster: cluster.clone() });
         }
-        let removed = Removed { exports: member.exports.len(), endpoints: member.endpoints };
+        let removed = Removed {
+            exports: member.exports.len(),
+            endpoints: member.exports.values().map(|export| export.endpoints.len()).sum(),
+        };
         self.drop_member(cluster);
         self.journal.tell(ObjectKey::Section(cluster.clone()), None);
         Ok(removed)
@@ -135,7 +137,7 @@ impl Registry {
 
     pub(super) fn tick(&mut self, now: Timestamp) {
         let nothing_to_judge = self.members.is_empty() && self.complete_at.is_none();
-        if let Tick::Paused(_) = self.clock.tick(now, self.unread_since.is_none())
+        if let Tick::Paused(_) = self.clock.tick(now, self.store_answers)
             && !nothing_to_judge
         {
             self.count_anew();
@@ -164,7 +166,7 @@ impl Registry {
         let (judged, timing) = (self.clock.now(), self.policy.timing);
         let Some(member) = self.members.get_mut(cluster) else { return true };
         member.last_renewed = now;
-        member.lease = Lease::renewed_at(judged);
+        member.lease = member.lease.renewed(timing, judged);
         member.standing = Standing::Running;
         reschedule(&mut self.due, cluster, member, member.lease.deadline(timing));
         let mut act = Act::default();
@@ -201,7 +203,6 @@ impl Registry {
         }
         let Some(member) = self.members.get_mut(cluster) else { return };
         if let Some(until) = wait {
-            self.counts.held += u64::from(member.standing != Standing::Held);
             member.standing = Standing::Held;
             reschedule(&mut self.due, cluster, member, until);
             self.journal.tell_section(cluster, member);

@@ -85,7 +85,7 @@ impl World {
     }
 
     fn pause_registry(&mut self) -> bool {
-        self.server_paused = self.server_paused.max(self.now + self.some_time(2));
+        self.server_paused = self.server_paused.max(self.now + self.some_time(3));
         self.server.is_some()
     }
 
@@ -138,12 +138,8 @@ impl World {
     }
 
     fn pause_controller(&mut self, cluster: usize) -> bool {
-        let until = self.now + self.some_time(2);
-        let Some(pid) = self.leader(cluster) else { return false };
-        let Some(controller) = self.controllers.get_mut(&pid) else { return false };
-        controller.paused = controller.paused.max(until);
-        self.at(until, Event::Wake { pid });
-        true
+        let until = self.now + self.some_time(3);
+        self.pause_until(cluster, until)
     }
 
     fn cut_off(&mut self, cluster: usize) -> bool {

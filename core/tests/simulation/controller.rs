@@ -277,6 +277,7 @@ impl World {
                     )
                 }
             };
+            self.acts += u64::from(pending != Pending::Renew);
             let call = self.fresh_id();
             controller.calls.insert(call, pending);
             self.at(now + limit, Event::CallLimit { pid, call });

@@ -12,6 +12,8 @@ mod actions;
 mod book;
 mod cluster;
 mod controller;
+mod convergence;
+mod epilogue;
 mod facts;
 mod history;
 mod imports;

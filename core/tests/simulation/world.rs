@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) removed: [Option<Timestamp>; MOST_CLUSTERS],
     pub(crate) book: Book,
     pub(crate) counts: Counts,
+    /// How many registrations, writes and syncs were called for.
+    pub(crate) acts: u64,
     /// A cluster whose controller never starts again.
     pub(crate) dead: Option<usize>,
     queue: BTreeMap<(Timestamp, u64), Event>,
@@ -82,6 +84,7 @@ impl World {
             removed: [None; MOST_CLUSTERS],
             book: Book::default(),
             counts: Counts::new(),
+            acts: 0,
             dead: None,
             queue: BTreeMap::new(),
             ids: 0,
