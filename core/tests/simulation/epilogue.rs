@@ -98,8 +98,11 @@ impl World {
     fn a_brief_mass_silence_changes_nothing(&mut self) {
         // The hold begins no sooner than two thirds of a lease after the cut. Who is back renews after the time limit of
         // a call that was lost and the longest pause after it.
-        let back = TIMING.call_limit() + TIMING.max_backoff() + Duration::from_millis(300);
+        let back = TIMING.call_limit() + TIMING.max_backoff() + TIMING.call_limit();
         let longest = LEASE - TIMING.heartbeat() + POLICY.mass_expiry_hold - back;
+        self.slow = self.rng.random_bool(0.5);
+        let settles = self.some_time(1) + LEASE;
+        self.pass(settles);
         let silent = self.majority();
         let time = self.rng.random_range(LEASE / 2..longest);
         self.log(|| format!("SILENCE of {silent:?} for {time:?}"));

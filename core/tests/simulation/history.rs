@@ -56,6 +56,9 @@ impl World {
         }
         self.dead = dead;
         self.start_server();
+        for watcher in self.server.iter_mut().flat_map(|server| server.watchers.values_mut()) {
+            watcher.frames_left = u32::MAX;
+        }
         for cluster in 0..self.size {
             self.start_controller(cluster);
         }

@@ -106,9 +106,10 @@ fn replay(seed: u64) -> ! {
 }
 
 /// What must happen in enough histories, or they show nothing.
-const HAPPENS: [&str; 33] = [
+const HAPPENS: &[&str] = &[
     "actions skipped",
     "answers lost",
+    "brief mass silences",
     "calls duplicated",
     "calls late",
     "calls lost",
@@ -119,6 +120,8 @@ const HAPPENS: [&str; 33] = [
     "clusters removed by force",
     "controllers killed",
     "controllers paused",
+    "controllers stopped in a calm",
+    "dead clusters gone from imports",
     "deaths within a plan",
     "definitions changed",
     "endpoints changed",
@@ -128,12 +131,15 @@ const HAPPENS: [&str; 33] = [
     "late writes refused",
     "late writes taken",
     "leaders deposed",
+    "long mass silences",
     "objects deleted by hand",
     "old leaders woken",
     "old terms refused",
     "pauses counted anew",
     "registries killed",
     "registries paused",
+    "registries stopped in a calm",
+    "restarts in a calm",
     "snapshots",
     "stale acts",
     "syncs",

@@ -62,7 +62,12 @@ pub(crate) enum Reply {
 impl World {
     fn delay(&mut self) -> Duration {
         let slow = self.faults && self.rng.random_bool(0.05);
-        let most = if slow { 2 * TIMING.call_limit() } else { Duration::from_millis(40) };
+        let most = match (slow, self.slow) {
+            (true, _) => 2 * TIMING.call_limit(),
+            // A call and its answer together are within the limit.
+            (false, true) => TIMING.call_limit() * 9 / 20,
+            (false, false) => Duration::from_millis(40),
+        };
         self.rng.random_range(Duration::from_millis(1)..most)
     }
 

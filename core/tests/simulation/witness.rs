@@ -102,8 +102,9 @@ pub(crate) struct Witness {
     /// The highest term that registered, and the newest act.
     pub(crate) floors: BTreeMap<ClusterId, u64>,
     pub(crate) marks: BTreeMap<ClusterId, Version>,
-    /// When each expired member was judged, on the judging clock.
+    /// When each expired member was judged, and when each was heard again after it had been late, on the judging clock.
     expired: BTreeMap<ClusterId, Timestamp>,
+    returned: BTreeMap<ClusterId, Timestamp>,
     /// Since when verdicts wait, and whether most members were heard since the last time they did.
     pub(crate) hold_since: Option<Timestamp>,
     pub(crate) calm: bool,
@@ -121,6 +122,7 @@ impl Witness {
             floors: BTreeMap::new(),
             marks: BTreeMap::new(),
             expired: BTreeMap::new(),
+            returned: BTreeMap::new(),
             hold_since: None,
             calm: true,
             counts: BTreeMap::new(),
@@ -236,7 +238,10 @@ impl Witness {
     fn note(&mut self, act: &Act, kind: Kind, now: Timestamp) {
         let cluster = cluster_id(act.cluster);
         if matches!(kind, Kind::Register | Kind::Renew) {
-            self.renewed.insert(cluster.clone(), (self.judged, now));
+            let before = self.renewed.insert(cluster.clone(), (self.judged, now));
+            if before.is_some_and(|(at, _)| self.judged.since(at) >= TIMING.late()) {
+                self.returned.insert(cluster.clone(), self.judged);
+            }
             self.expired.remove(&cluster);
         }
         let Some(version) = act.version else { return };
@@ -271,8 +276,9 @@ impl Witness {
         for (cluster, facts) in members {
             let expired = facts.state == MemberState::Expired;
             let recent = self.expired.get(cluster).is_some_and(|at| self.judged.since(*at) < LEASE);
-            let late =
-                self.renewed.get(cluster).is_some_and(|(at, _)| self.judged.since(*at) >= TIMING.late());
+            let since = |at: &Timestamp| self.judged.since(*at);
+            let late = self.renewed.get(cluster).is_some_and(|(at, _)| since(at) >= TIMING.late())
+                || self.returned.get(cluster).is_some_and(|at| since(at) < TIMING.heartbeat());
             active += usize::from(!expired || recent);
             silent += usize::from(if expired { recent } else { late });
         }

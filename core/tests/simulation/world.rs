@@ -48,6 +48,8 @@ pub(crate) struct World {
     pub(crate) size: usize,
     pub(crate) now: Timestamp,
     pub(crate) faults: bool,
+    /// Whether all calls take long.
+    pub(crate) slow: bool,
     pub(crate) server: Option<Box<Server>>,
     pub(crate) server_paused: Timestamp,
     pub(crate) clusters: Vec<Cluster>,
@@ -76,6 +78,7 @@ impl World {
             size,
             now: Timestamp::from_millis(1_000),
             faults: true,
+            slow: false,
             server: None,
             server_paused: Timestamp::ZERO,
             clusters: (0..size).map(Cluster::new).collect(),
