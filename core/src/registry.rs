@@ -17,11 +17,13 @@
 //!   begin and the end of a sync, its removal and mass silence excepted).
 
 mod acts;
+mod counts;
 mod judge;
 mod member;
 mod restore;
 mod services;
 
+pub use counts::{Counts, Sizes};
 pub use member::Member;
 pub use restore::Restored;
 
@@ -208,21 +210,6 @@ pub enum Refused {
     },
 }
 
-/// What happened since the start, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Leases that were judged to have run out.
-    pub expired: u64,
-    /// Holds that began.
-    pub holds: u64,
-    /// Pauses of the registry after which leases were counted anew.
-    pub pauses: u64,
-    /// Members that were collected long after their lease.
-    pub collected: u64,
-    /// Acts that were ignored, since a newer one had been seen.
-    pub stale_acts: u64,
-}
-
 /// The members of one clusterset.
 #[derive(Debug)]
 pub struct Registry {
@@ -230,8 +217,8 @@ pub struct Registry {
     epoch: Epoch,
     clock: JudgingClock,
     hold: Hold,
-    /// Whether the store answers. While it does not, no time is judged and the view is not complete.
-    store_answers: bool,
+    /// Since when the store does not answer. While it does not, no time is judged and the view is not complete.
+    unread_since: Option<Timestamp>,
     /// When, on the judging clock, all live clusters have had time to register; none once that is past.
     complete_at: Option<Timestamp>,
     members: BTreeMap<ClusterId, Member>,
@@ -286,7 +273,7 @@ impl Registry {
                 policy.mass_expiry_min_active,
                 policy.mass_expiry_hold,
             ),
-            store_answers: true,
+            unread_since: None,
             complete_at: Some(now + policy.timing.lease()),
             members: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -305,7 +292,7 @@ impl Registry {
     /// Whether a cluster that is not listed was away for a lease, so that its absence means something. While the store
     /// does not answer, nothing is known of what other replicas were told.
     pub fn is_complete(&self, now: Timestamp) -> bool {
-        self.store_answers && self.complete_at.is_none_or(|at| at.has_passed(self.clock.peek(now)))
+        self.unread_since.is_none() && self.complete_at.is_none_or(|at| at.has_passed(self.clock.peek(now)))
     }
 
     /// Names this process's state log.
@@ -346,11 +333,6 @@ impl Registry {
     /// How many members there are to judge, and how many of them are silent.
     pub fn census(&self) -> Census {
         judge::census(&self.members, self.policy.timing, self.clock.now())
-    }
-
-    /// What happened since the start.
-    pub const fn counts(&self) -> Counts {
-        self.counts
     }
 
     /// Lets a member speak: its UID holds the id and its term is not below the highest seen, which it may raise.

@@ -117,7 +117,8 @@ pub async fn serve(
         let end = clock.elapsed() + drain_delay;
         sleep_until(&*clock, Some(end)).await;
     };
-    tasks.spawn("http", mcs_runtime::http::serve(listener, router, limits.listener, stop));
+    let port = mcs_runtime::http::Port::new("http", router, limits.listener);
+    tasks.spawn("http", port.serve(listener, stop));
     let grace = drain_delay + limits.listener.grace + LAST_TASKS;
     tasks.run(&shutdown, grace).await?;
     Ok(())

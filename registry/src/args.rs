@@ -10,7 +10,9 @@ use mcs_core::registry::Policy;
 use mcs_core::timing::{DEFAULT_LEASE, MIN_LEASE, Timing};
 use mcs_runtime::args::{Check, Listen, LogArgs, MCS, duration};
 use mcs_runtime::clock::SystemClock;
+use mcs_runtime::files::raise_open_files;
 use mcs_runtime::{logs, program};
+use tracing::warn;
 
 use crate::store::Memory;
 use crate::{Config, Listeners};
@@ -23,6 +25,10 @@ const MIN_MESSAGE_BYTES: usize = 2 * 1024 * 1024;
 
 /// A connection lives at least this many leases, as two thirds of one are enough to look silent.
 const LEASES_OF_A_CONNECTION: u32 = 4;
+
+/// Files beside the connections of the gRPC and REST ports: listeners, those of the admin port and of the store, those
+/// that are told that there is no room, and what the process itself has open.
+const OTHER_FILES: usize = 512;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -60,6 +66,14 @@ pub struct Args {
     /// The largest message that is read, in bytes. The default is gRPC's own; larger sets of endpoints are split
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
     pub max_message_bytes: usize,
+    /// The most connections of the gRPC and of the REST port, each; further ones are told so. The default is eight for
+    /// each of the most clusters of a clusterset
+    #[arg(long, value_name = "COUNT", default_value_t = 16_384)]
+    pub max_connections: usize,
+    /// The most watches and syncs at once, over all connections; further ones are told so. The default is ten for each
+    /// of the most clusters of a clusterset
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    pub max_streams: usize,
     /// The most clusters of a clusterset
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     pub max_clusters: usize,
@@ -133,6 +147,8 @@ impl Check for Args {
         for (flag, is_zero) in [
             ("max-clusters", self.max_clusters == 0),
             ("max-exports-per-cluster", self.max_exports_per_cluster == 0),
+            ("max-connections", self.max_connections == 0),
+            ("max-streams", self.max_streams == 0),
             ("max-writes-per-second", self.max_writes_per_second == 0),
         ] {
             if is_zero {
@@ -164,15 +180,35 @@ impl Args {
             },
             max_connection_age: self.max_connection_age,
             max_message_bytes: self.max_message_bytes,
+            max_connections: self.max_connections,
+            max_streams: self.max_streams,
         }
+    }
+
+    /// The configuration that fits into so many open files.
+    fn fitting(&self, open_files: usize) -> Config {
+        let mut config = self.config();
+        let fitting = (open_files - OTHER_FILES.min(open_files / 2)) / 2;
+        if config.max_connections > fitting {
+            warn!(
+                open_files,
+                max_connections = config.max_connections,
+                fitting,
+                "too few files may be open for --max-connections on both ports: fewer are taken; raise the limit of open files \
+                 (ulimit -n)"
+            );
+            config.max_connections = fitting;
+        }
+        config
     }
 
     /// Runs the registry until a signal ends it. Exit code 1, with the reason in the log, when it cannot.
     pub fn run(self) -> ExitCode {
-        let config = self.config();
+        let args = self.clone();
         let Self { grpc_listen, rest_listen, admin_listen, store, logs, .. } = self;
         program::run(|shutdown| async move {
             logs::init(&logs)?;
+            let config = args.fitting(raise_open_files());
             let listeners = Listeners {
                 grpc: grpc_listen.bind().await?,
                 rest: rest_listen.bind().await?,
@@ -183,5 +219,19 @@ impl Args {
             };
             crate::serve(config, Arc::new(SystemClock), store, listeners, shutdown.watch()).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_connections_are_taken_than_files_may_be_open() {
+        let args =
+            mcs_runtime::args::try_parse::<Args>(&MCS, ["mcs-registry", "--max-connections=1000"]).unwrap();
+        let most = |open_files| args.fitting(open_files).max_connections;
+        assert_eq!([most(2_513), most(2_512), most(2_511), most(2_510)], [1_000, 1_000, 999, 999]);
+        assert_eq!([most(usize::MAX), most(1_024), most(256)], [1_000, 256, 64]);
     }
 }

@@ -1,15 +1,16 @@
 //! What can go wrong in a use case, and how each transport says it: one gRPC status, and the HTTP code that goes with
 //! its code.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use mcs_core::registry::Refused;
 use mcs_proto::convert::ConversionError;
 use mcs_proto::status;
 use tonic::{Code, Status};
 
-use crate::store::Failed;
-
 use crate::caller::Denied;
+use crate::store::Failed;
 
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,24 @@ pub(crate) enum Error {
         /// The most.
         most: usize,
     },
+    /// This process has no room for it.
+    #[error(
+        "this registry has {most} {what} open, the most that it takes (--{flag}): go on with another, or try again later"
+    )]
+    Full {
+        /// What there are too many of.
+        what: &'static str,
+        /// The flag with the limit.
+        flag: &'static str,
+        /// The most.
+        most: usize,
+    },
+    /// The caller said nothing for too long.
+    #[error("nothing came for {limit:?}: begin again")]
+    Stalled {
+        /// How long it was waited for.
+        limit: Duration,
+    },
     /// The caller's stream broke, or a message of it could not be taken: the transport says why.
     #[error("the stream broke: {}", .0.message())]
     Stream(Status),
@@ -49,6 +68,8 @@ impl From<Error> for Status {
             Error::Refused(refused) => status::refused(refused),
             Error::Denied(denied) => status::denied(denied.to_string()),
             Error::Limit { limit, most } => status::limit(error.to_string(), limit, *most),
+            Error::Full { flag, most, .. } => status::full(error.to_string(), flag, *most),
+            Error::Stalled { .. } => Self::deadline_exceeded(error.to_string()),
             Error::Stream(broken) => Self::new(broken.code(), error.to_string()),
             Error::Store(_) | Error::Draining => status::unavailable(error.to_string()),
         }
@@ -76,8 +97,6 @@ pub(crate) const fn http_code(code: Code) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId};
 
     use super::*;
@@ -112,6 +131,8 @@ mod tests {
                 429,
             ),
             (Error::Limit { limit: "clustersets", most: 1 }, Code::ResourceExhausted, 429),
+            (Error::Full { what: "streams", flag: "max-streams", most: 1 }, Code::ResourceExhausted, 429),
+            (Error::Stalled { limit: Duration::from_secs(15) }, Code::DeadlineExceeded, 504),
             (Error::Stream(Status::cancelled("gone")), Code::Cancelled, 500),
             (Error::Stream(Status::out_of_range("too large")), Code::OutOfRange, 400),
             (Error::Store(Failed::Throttled { reason: "rate".to_owned() }), Code::Unavailable, 503),

@@ -2,32 +2,29 @@
 
 mod imports;
 mod members;
+mod streams;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use mcs_core::timing::Timing;
+use axum::Router;
+use axum::body::Body;
 use mcs_proto::FILE_DESCRIPTOR_SET;
 use mcs_proto::pb::imports_server::ImportsServer;
 use mcs_proto::pb::members_server::MembersServer;
+use mcs_runtime::http;
 use mcs_runtime::shutdown::Watch;
-use rand::Rng;
 use tokio::net::TcpListener;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
+use tonic::service::Routes;
 use tonic::{Code, Response, Status};
 
+use crate::Config;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::service::Service;
-use crate::{Config, DRAIN};
 
 /// Why the port is no longer served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failed {
-    /// The transport ended.
-    #[error("the gRPC port cannot be served")]
-    Transport(#[from] tonic::transport::Error),
     /// What reflection tells is damaged.
     #[error("the description of the API cannot be read")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -62,12 +59,12 @@ pub(crate) async fn serve(
     metrics: Metrics,
     shutdown: Watch,
 ) -> Result<(), Failed> {
-    let timing = config.policy.timing;
     let (health, health_server) = tonic_health::server::health_reporter();
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
+    let connections = metrics.connections().clone();
     let grpc = Grpc { service, metrics };
     let members = MembersServer::new(grpc.clone()).max_decoding_message_size(config.max_message_bytes);
     let imports = ImportsServer::new(grpc).max_decoding_message_size(config.max_message_bytes);
@@ -80,39 +77,13 @@ pub(crate) async fn serve(
         health.set_not_serving::<MembersServer<Grpc>>().await;
         health.set_not_serving::<ImportsServer<Grpc>>().await;
     };
-    let server = server(timing, connection_age(config.max_connection_age))
-        .add_service(health_server)
-        .add_service(reflection)
-        .add_service(members)
-        .add_service(imports)
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop);
-
-    // A client that does not let go of its connection must not hold the end up.
-    let overdue = async {
-        shutdown.draining().await;
-        tokio::time::sleep(DRAIN).await;
-    };
-    tokio::select! {
-        served = server => Ok(served?),
-        () = overdue => {
-            tracing::warn!(grace = ?DRAIN, "connections cut: they did not end in time");
-            Ok(())
-        }
-    }
-}
-
-fn server(timing: Timing, age: Duration) -> Server {
-    Server::builder()
-        .http2_keepalive_interval(Some(timing.keep_alive()))
-        .http2_keepalive_timeout(Some(timing.keep_alive_answer()))
-        .max_connection_age(age)
-        // A watch that does not end by itself is cut then; its client goes on from its revision.
-        .max_connection_age_grace(timing.heartbeat())
-        .initial_connection_window_size(4 * 1024 * 1024)
-}
-
-/// The age at which this process ends connections: a tenth more or less, so that replicas that started together do not
-/// end theirs together.
-fn connection_age(age: Duration) -> Duration {
-    age.mul_f64(rand::rng().random_range(0.9..1.1))
+    let routes = Routes::new(health_server).add_service(reflection).add_service(members).add_service(imports);
+    let full = move || async move { Status::from(config.full()).into_http::<Body>() };
+    http::Port::new("grpc", streams::bounded(routes.into_axum_router(), config.max_streams), config.limits())
+        .protocol(http::Protocol::Http2)
+        .full(Router::new().fallback(full))
+        .metrics(connections)
+        .serve(listener, stop)
+        .await;
+    Ok(())
 }

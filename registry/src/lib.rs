@@ -43,6 +43,7 @@ use anyhow::Context;
 use mcs_core::ids::Epoch;
 use mcs_core::registry::Policy;
 use mcs_core::time::Clock;
+use mcs_core::timing::MAX_PROGRESS;
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Watch;
 use mcs_runtime::tasks::Tasks;
@@ -50,6 +51,7 @@ use mcs_runtime::{admin, http};
 use tokio::net::TcpListener;
 use tracing::info;
 
+use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::service::Service;
@@ -67,6 +69,32 @@ pub struct Config {
     pub max_connection_age: Duration,
     /// The largest message that is read, in bytes.
     pub max_message_bytes: usize,
+    /// The most connections of the gRPC and of the REST port, each.
+    pub max_connections: usize,
+    /// The most watches, syncs and other calls that stay open.
+    pub max_streams: usize,
+}
+
+impl Config {
+    /// What both ports allow.
+    fn limits(&self) -> http::Limits {
+        let timing = self.policy.timing;
+        http::Limits {
+            connections: self.max_connections,
+            keep_alive: timing.keep_alive().min(MAX_PROGRESS),
+            keep_alive_answer: timing.keep_alive_answer().min(MAX_PROGRESS),
+            age: Some(self.max_connection_age),
+            // A watch that does not end by itself is cut then; its client goes on from its revision.
+            age_grace: timing.heartbeat(),
+            grace: DRAIN,
+            ..http::Limits::default()
+        }
+    }
+
+    /// What a connection above the limit is told.
+    const fn full(&self) -> Error {
+        Error::Full { what: "connections", flag: "max-connections", most: self.max_connections }
+    }
 }
 
 /// Where the registry is reached.
@@ -113,9 +141,7 @@ pub async fn serve(
     tasks.spawn("judge", Arc::clone(&service).judge());
     tasks.spawn("store", Arc::clone(&service).keep(stored));
     tasks.spawn("grpc", grpc::serve(grpc, config, Arc::clone(&service), metrics.clone(), shutdown.clone()));
-    let limits = http::Limits { grace: DRAIN, ..http::Limits::default() };
-    let routes = rest::router(service, metrics);
-    tasks.spawn("rest", http::serve(rest, routes, limits, shutdown.draining_owned()));
+    tasks.spawn("rest", rest::serve(rest, config, service, metrics, shutdown.clone()));
     serving.ready();
 
     // The listeners have their own grace, so that what is cut is named; this one is for what hangs.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mcs_core::model::MemberState;
 use mcs_core::registry::{Counts, Registry as Members};
 use mcs_core::time::{Clock, Timestamp};
+use mcs_runtime::http;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Error, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
@@ -23,6 +24,7 @@ const STATES: [MemberState; 4] =
 pub(crate) struct Metrics {
     requests: HistogramVec,
     store_calls: HistogramVec,
+    connections: http::Metrics,
     clock: Arc<dyn Clock>,
 }
 
@@ -49,8 +51,14 @@ impl Metrics {
                 "Duration of calls to the store by their outcome",
                 &["operation", "outcome"],
             )?,
+            connections: http::Metrics::register(registry, "mcs_registry_", &["grpc", "rest"])?,
             clock,
         })
+    }
+
+    /// What is counted of connections.
+    pub(crate) const fn connections(&self) -> &http::Metrics {
+        &self.connections
     }
 
     /// A call to the store begins.
@@ -148,17 +156,15 @@ impl Seen {
         self.watchers += watchers;
         self.incomplete += usize::from(!complete);
         self.holding += usize::from(members.is_holding());
-        for (_, member) in members.members() {
-            if let Some(place) = STATES.iter().position(|state| *state == member.state()) {
-                self.by_state[place] += 1;
-            }
-            self.exports += member.exports().len();
-            self.endpoints += member.exports().values().map(|export| export.endpoints.len()).sum::<usize>();
+        let sizes = members.sizes();
+        for (sum, state) in self.by_state.iter_mut().zip(STATES) {
+            let count = sizes.members.get(&state).copied().unwrap_or_default();
+            *sum += i64::try_from(count).unwrap_or(i64::MAX);
         }
-        for (_, header) in members.headers() {
-            self.imports += 1;
-            self.conflicts += usize::from(!header.conflicts.is_empty());
-        }
+        self.exports += sizes.exports;
+        self.endpoints += sizes.endpoints;
+        self.imports += sizes.imports;
+        self.conflicts += sizes.conflicts;
         let counts = members.counts();
         self.counts.expired += counts.expired;
         self.counts.holds += counts.holds;

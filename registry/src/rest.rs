@@ -7,16 +7,21 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use mcs_core::ids::{ClusterId, ClustersetId};
 use mcs_proto::convert::ConversionError;
+use mcs_runtime::http::{self, Pace, pace};
+use mcs_runtime::shutdown::Watch;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::net::TcpListener;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::Config;
 use crate::error::{Error, http_code};
 use crate::lists::Page;
 use crate::metrics::Metrics;
@@ -42,8 +47,26 @@ struct Asked {
     page_token: String,
 }
 
+/// Serves the port until the drain is over.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    config: Config,
+    service: Arc<Service>,
+    metrics: Metrics,
+    shutdown: Watch,
+) {
+    let full = move || async move { refused(&Status::from(config.full())) };
+    let connections = metrics.connections().clone();
+    let routes = router(service, metrics).layer(from_fn_with_state(Pace::default(), pace));
+    http::Port::new("rest", routes, config.limits())
+        .full(Router::new().fallback(full))
+        .metrics(connections)
+        .serve(listener, shutdown.draining_owned())
+        .await;
+}
+
 /// The routes of the REST port.
-pub(crate) fn router(service: Arc<Service>, metrics: Metrics) -> Router {
+fn router(service: Arc<Service>, metrics: Metrics) -> Router {
     let list = |handler: MethodRouter<Rest>| handler.fallback(not_allowed);
     Router::new()
         .route("/v1/clustersets/{clusterset}/clusters", list(get(clusters)))

@@ -104,6 +104,11 @@ impl Service {
         self.policy.timing.lease()
     }
 
+    /// A stream on which a caller says nothing for so long is given up.
+    pub(crate) fn dead_stream(&self) -> Duration {
+        self.policy.timing.dead_stream()
+    }
+
     /// The most exports that a cluster may name.
     pub(crate) const fn max_exports(&self) -> usize {
         self.policy.max_exports

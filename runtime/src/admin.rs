@@ -11,7 +11,7 @@ use axum::routing::get;
 use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 use tokio::net::TcpListener;
 
-use crate::http::{self, Limits};
+use crate::http::{Limits, Port};
 use crate::ready::Ready;
 
 #[derive(Clone)]
@@ -23,7 +23,7 @@ struct Admin {
 /// Serves the admin port until it is dropped; see [`crate::tasks::Tasks::spawn_background`].
 pub async fn serve(listener: TcpListener, metrics: Registry, ready: Ready) {
     let limits = Limits { connections: 64, ..Limits::default() };
-    http::serve(listener, router(metrics, ready), limits, std::future::pending()).await;
+    Port::new("admin", router(metrics, ready), limits).serve(listener, std::future::pending()).await;
 }
 
 /// The routes of the admin port, for a program that serves them elsewhere.

@@ -1,46 +1,75 @@
-//! An HTTP listener for the programs: HTTP/1.1 and HTTP/2, with limits and a graceful end.
+//! A port of a program: HTTP/1.1 and HTTP/2, plaintext or TLS, with limits and a graceful end. REST, gRPC and the
+//! admin port are all served here, so that each defence exists once.
 //!
-//! Guarantees: at most so many connections at once (further ones wait in the system's queue); a connection that does
-//! not bring its first request in time is closed, whatever it sends slowly, and so is one that is slow with the head
-//! of a later request, or that takes nothing of an answer; at the end no connection is accepted, requests under way are finished within the grace, and
-//! the rest is cut. Streams that have no end of their own must end themselves on the drain.
+//! | against | is done | in |
+//! |---|---|---|
+//! | more connections than there is room for | a few at a time are told so, the others wait in the system's queue | this module |
+//! | a client that sends nothing, or its first request slowly | closed after [`Limits::header_read`] | `connection` |
+//! | a client that takes nothing of what it is sent | closed after [`Limits::write`] | `write_limit` |
+//! | a peer that is gone | HTTP/2 probes, [`Limits::keep_alive`]; HTTP/1.1: no next request within [`Limits::header_read`] | `h2`, hyper |
+//! | a body that drips in | the request fails; see [`pace`] | `pace` |
+//! | streams, headers and CONTINUATION without end, rapid resets | bounded by h2, set in one place | `h2` |
+//! | floods of PING, SETTINGS, RST_STREAM and other frames that cost nothing | closed | `flood` |
+//! | load that stays on one replica | connections end after about [`Limits::age`] | `connection` |
+//! | the wrong protocol on a port | told in plain text, and closed | `connection` |
+//!
+//! At the end no connection is accepted, requests under way are finished within the grace, and the rest is cut. Streams
+//! that have no end of their own must end themselves on the drain.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::ConnectInfo;
-use axum::http::Request;
-use hyper::body::Incoming;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
+use axum::http::{Extensions, StatusCode};
+use mcs_core::time::Clock;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use self::write_limit::WriteLimit;
+use self::connection::{Client, Connection};
+pub use self::metrics::Metrics;
+pub use self::pace::{Pace, TooSlow, pace};
+use crate::clock::SystemClock;
+use crate::logs::Sparse;
 
+mod connection;
+mod flood;
+mod h2;
+mod metrics;
+mod pace;
 mod write_limit;
 
 /// Rests this long when the system has no more file descriptors, so that others can give some back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a listener allows.
+/// This many connections above the limit are told of it at once. Few, since each is served beyond what the limit
+/// allows; enough for a client that asks again every second to be told, not to hang.
+const TOLD: usize = 64;
+
+/// That a limit is reached is logged at most this often.
+const LOGGED: Duration = Duration::from_secs(60);
+
+/// What a port allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once.
     pub connections: usize,
-    /// How long a client may take for the head of a request.
+    /// How long a client may take for its first request, and for the head of each.
     pub header_read: Duration,
     /// How long a client may take nothing of what it is sent.
     pub write: Duration,
-    /// How often an idle HTTP/2 connection is probed, and how long the answer may take.
+    /// How often an idle HTTP/2 connection is probed.
     pub keep_alive: Duration,
+    /// How long the answer to a probe may take.
+    pub keep_alive_answer: Duration,
+    /// A connection is asked to end after this, a tenth more or less, so that those that began together do not end
+    /// together; none: it may stay.
+    pub age: Option<Duration>,
+    /// What does not end by itself then is cut after this.
+    pub age_grace: Duration,
     /// How long requests under way may take after the end began.
     pub grace: Duration,
 }
@@ -52,63 +81,215 @@ impl Default for Limits {
             header_read: Duration::from_secs(10),
             write: Duration::from_secs(30),
             keep_alive: Duration::from_secs(20),
+            keep_alive_answer: Duration::from_secs(20),
+            age: None,
+            age_grace: Duration::from_secs(10),
             grace: Duration::from_secs(20),
         }
     }
 }
 
-/// Serves `router` until `stop` is over and the connections are done. Handlers find the address of the client as
-/// [`ConnectInfo<SocketAddr>`]. Dropping the future cuts all connections.
-pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
-    let permits = Arc::new(Semaphore::new(limits.connections));
-    let (connections, draining) = (TaskTracker::new(), CancellationToken::new());
-    let cut = CancellationToken::new();
-    let _cut_on_drop = cut.clone().drop_guard();
+/// The versions of HTTP that a port speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 and HTTP/2.
+    #[default]
+    Any,
+    /// HTTP/2; a request of HTTP/1.1 is told so.
+    Http2,
+}
 
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        let (stream, peer, permit) = tokio::select! {
-            biased;
-            () = &mut stop => break,
-            accepted = accept(&listener, &permits) => accepted,
+/// What every request of a connection carries, made once from what is known of the client.
+type Identify = Arc<dyn Fn(&Peer) -> Extensions + Send + Sync>;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+/// A port: what is served, to whom, and within which limits.
+#[derive(Clone)]
+pub struct Port {
+    name: &'static str,
+    router: Router,
+    full: Router,
+    limits: Limits,
+    protocol: Protocol,
+    identify: Identify,
+    metrics: Metrics,
+}
+
+impl Port {
+    /// A plaintext port that serves `router`. Handlers find the client's address as
+    /// [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo). `name` is for logs and metrics.
+    pub fn new(name: &'static str, router: Router, limits: Limits) -> Self {
+        let most = limits.connections;
+        let full = move || async move {
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{most} connections are open, the most that this port takes\n"),
+            )
         };
-        let connection = Connection { router: router.clone(), peer, limits, draining: draining.clone() };
-        let cut = cut.clone();
-        connections.spawn(async move {
-            tokio::select! {
-                () = cut.cancelled() => {}
-                () = connection.serve(stream) => {}
-            }
-            drop(permit);
-        });
+        Self {
+            name,
+            router,
+            full: Router::new().fallback(full),
+            limits,
+            protocol: Protocol::default(),
+            identify: Arc::new(|_| Extensions::new()),
+            metrics: Metrics::default(),
+        }
     }
 
-    drop(listener);
-    draining.cancel();
-    connections.close();
-    if tokio::time::timeout(limits.grace, connections.wait()).await.is_err() {
-        warn!(connections = connections.len(), grace = ?limits.grace, "connections cut: they did not end in time");
+    /// Answers connections above the limit with `full`, in the manner of the port.
+    #[must_use]
+    pub fn full(self, full: Router) -> Self {
+        Self { full, ..self }
+    }
+
+    /// Speaks these versions of HTTP only.
+    #[must_use]
+    pub fn protocol(self, protocol: Protocol) -> Self {
+        Self { protocol, ..self }
+    }
+
+    /// Gives every request what `identify` makes of the client, once a connection.
+    #[must_use]
+    pub fn identify<T>(self, identify: impl Fn(&Peer) -> T + Send + Sync + 'static) -> Self
+    where
+        T: Clone + Send + Sync + 'static,
+    {
+        let identify = move |peer: &Peer| {
+            let mut extensions = Extensions::new();
+            extensions.insert(identify(peer));
+            extensions
+        };
+        Self { identify: Arc::new(identify), ..self }
+    }
+
+    /// Counts in `metrics`.
+    #[must_use]
+    pub fn metrics(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Serves until `stop` is over and the connections are done. Dropping the future cuts all connections.
+    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let room = Room::new(self.limits.connections);
+        let port = Arc::new(self);
+        let (connections, draining) = (TaskTracker::new(), CancellationToken::new());
+        let cut = CancellationToken::new();
+        let _cut_on_drop = cut.clone().drop_guard();
+
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let (stream, address, place) = tokio::select! {
+                biased;
+                () = &mut stop => break,
+                accepted = port.accept(&listener, &room) => accepted,
+            };
+            let connection = Connection {
+                client: Client { port: Arc::clone(&port), address },
+                only_told: place.only_told,
+                draining: draining.clone(),
+            };
+            let cut = cut.clone();
+            connections.spawn(async move {
+                tokio::select! {
+                    () = cut.cancelled() => {}
+                    () = connection.serve(stream) => {}
+                }
+                drop(place);
+            });
+        }
+
+        drop(listener);
+        draining.cancel();
+        connections.close();
+        let grace = port.limits.grace;
+        if tokio::time::timeout(grace, connections.wait()).await.is_err() {
+            warn!(
+                port = port.name,
+                connections = connections.len(),
+                ?grace,
+                "connections cut: they did not end in time"
+            );
+        }
+    }
+
+    /// The next connection, once there is room for it.
+    async fn accept(&self, listener: &TcpListener, room: &Room) -> (TcpStream, SocketAddr, Place) {
+        loop {
+            let place = room.place().await;
+            match listener.accept().await {
+                Ok((stream, peer)) => return (stream, peer, self.placed(room, place)),
+                Err(error) if is_of_the_client(&error) => {
+                    debug!(port = self.name, %error, "connection lost before it was accepted");
+                }
+                Err(error) => {
+                    warn!(port = self.name, %error, "connection not accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn placed(&self, room: &Room, place: Place) -> Place {
+        let place = room.better(place);
+        if place.only_told
+            && let Some(before) = room.logged.due(SystemClock.elapsed())
+        {
+            let most = self.limits.connections;
+            warn!(
+                port = self.name,
+                most,
+                unlogged = before,
+                "connection refused: as many are open as may be"
+            );
+        }
+        place
     }
 }
 
-/// The next connection, once there is room for it.
-async fn accept(
-    listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-    loop {
-        let Ok(permit) = Arc::clone(permits).acquire_owned().await else {
-            return std::future::pending().await;
-        };
-        match listener.accept().await {
-            Ok((stream, peer)) => return (stream, peer, permit),
-            Err(error) if is_of_the_client(&error) => {
-                debug!(%error, "connection lost before it was accepted")
-            }
-            Err(error) => {
-                warn!(%error, "connection not accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+/// Where connections go.
+struct Room {
+    served: Arc<Semaphore>,
+    told: Arc<Semaphore>,
+    logged: Sparse,
+}
+
+/// The place of one connection, given back when it is dropped.
+struct Place {
+    /// There is no room for it, of which it is told.
+    only_told: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Room {
+    fn new(connections: usize) -> Self {
+        Self {
+            served: Arc::new(Semaphore::new(connections)),
+            told: Arc::new(Semaphore::new(TOLD)),
+            logged: Sparse::new(LOGGED),
+        }
+    }
+
+    async fn place(&self) -> Place {
+        tokio::select! {
+            biased;
+            Ok(_permit) = Arc::clone(&self.served).acquire_owned() => Place { only_told: false, _permit },
+            Ok(_permit) = Arc::clone(&self.told).acquire_owned() => Place { only_told: true, _permit },
+            else => std::future::pending().await,
+        }
+    }
+
+    /// A connection came to `place`; others may have ended since that was found.
+    fn better(&self, place: Place) -> Place {
+        match Arc::clone(&self.served).try_acquire_owned() {
+            Ok(_permit) if place.only_told => Place { only_told: false, _permit },
+            _ => place,
         }
     }
 }
@@ -116,67 +297,6 @@ async fn accept(
 fn is_of_the_client(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
-}
-
-struct Connection {
-    router: Router,
-    peer: SocketAddr,
-    limits: Limits,
-    draining: CancellationToken,
-}
-
-impl Connection {
-    async fn serve(self, stream: TcpStream) {
-        let Self { router, peer, limits, draining } = self;
-        // Small answers must not wait for the client's acknowledgement; without it they are only later.
-        let _ = stream.set_nodelay(true);
-        let begun = CancellationToken::new();
-        let inner = TowerToHyperService::new(router);
-        let service = service_fn(|mut request: Request<Incoming>| {
-            begun.cancel();
-            request.extensions_mut().insert(ConnectInfo(peer));
-            inner.call(request)
-        });
-
-        let builder = builder(limits);
-        let stream = WriteLimit::new(stream, limits.write);
-        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-        // The reader that tells HTTP/1 from HTTP/2 has no limit of its own.
-        let mut first_request = std::pin::pin!(tokio::time::timeout(limits.header_read, begun.cancelled()));
-        let (mut waiting, mut drained) = (true, false);
-        loop {
-            tokio::select! {
-                result = connection.as_mut() => {
-                    if let Err(error) = result {
-                        debug!(%peer, error, "connection ended");
-                    }
-                    return;
-                }
-                begun = first_request.as_mut(), if waiting => match begun {
-                    Ok(()) => waiting = false,
-                    Err(_) => {
-                        debug!(%peer, limit = ?limits.header_read, "connection closed: no request in time");
-                        return;
-                    }
-                },
-                () = draining.cancelled(), if !drained => {
-                    drained = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-            }
-        }
-    }
-}
-
-fn builder(limits: Limits) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_read);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(limits.keep_alive)
-        .keep_alive_timeout(limits.keep_alive);
-    builder
 }
 
 #[cfg(test)]

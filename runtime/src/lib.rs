@@ -4,6 +4,7 @@
 //! - [`args`]: flags, each with an environment variable, refused in one line with exit code 2
 //! - [`logs`]: one subscriber, text or JSON, to standard error
 //! - [`clock`]: the only place that reads the time
+//! - [`files`]: how many files may be open
 //! - [`program`]: from a `main` function to an exit code
 //! - [`shutdown`]: the first signal drains, the second aborts
 //! - [`tasks`]: named tasks whose end is noticed
@@ -16,6 +17,7 @@
 pub mod admin;
 pub mod args;
 pub mod clock;
+pub mod files;
 pub mod http;
 #[cfg(feature = "kube")]
 pub mod kube;

@@ -5,7 +5,10 @@
 use std::fmt;
 use std::io::IsTerminal;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use mcs_core::time::Timestamp;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
@@ -80,6 +83,37 @@ pub enum BadFilter {
     NoModule(String),
 }
 
+/// Lets an event be logged at most once a period, for what a client can cause as often as it likes.
+#[derive(Debug)]
+pub struct Sparse {
+    every: Duration,
+    state: Mutex<Skipped>,
+}
+
+#[derive(Debug, Default)]
+struct Skipped {
+    next: Timestamp,
+    count: u64,
+}
+
+impl Sparse {
+    /// At most one event in `every`.
+    pub const fn new(every: Duration) -> Self {
+        Self { every, state: Mutex::new(Skipped { next: Timestamp::ZERO, count: 0 }) }
+    }
+
+    /// Whether the event is to be logged, and how many were not since the last one that was.
+    pub fn due(&self, now: Timestamp) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.next.has_passed(now) {
+            state.count += 1;
+            return None;
+        }
+        state.next = now + self.every;
+        Some(std::mem::take(&mut state.count))
+    }
+}
+
 /// Starts logging for the whole process, and logs panics from now on.
 ///
 /// # Errors
@@ -108,6 +142,14 @@ where
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn an_event_is_due_once_a_period_and_says_how_many_were_not() {
+        let sparse = super::Sparse::new(super::Duration::from_secs(60));
+        let due = |millis| sparse.due(super::Timestamp::from_millis(millis));
+        let seen = [due(1), due(2), due(60_000), due(60_001), due(60_002), due(120_001)];
+        assert_eq!(seen, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+
     use std::io;
     use std::sync::{Arc, Mutex};
 

@@ -81,6 +81,7 @@ impl Registry {
         self.tick(now);
         self.admit(cluster, uid, version)?;
         let differs = self.heard(cluster, version, sum, now);
+        self.counts.differing += u64::from(differs);
         let member = self.members.get(cluster).ok_or_else(|| unknown(cluster))?;
         Ok(Renewed { state: member.state(), differs })
     }
@@ -105,10 +106,7 @@ impl Registry {
         if uid.is_none() && !force && member.holds_its_id() {
             return Err(Refused::Active { cluster: cluster.clone() });
         }
-        let removed = Removed {
-            exports: member.exports.len(),
-            endpoints: member.exports.values().map(|export| export.endpoints.len()).sum(),
-        };
+        let removed = Removed { exports: member.exports.len(), endpoints: member.endpoints };
         self.drop_member(cluster);
         self.journal.tell(ObjectKey::Section(cluster.clone()), None);
         Ok(removed)
@@ -137,7 +135,7 @@ impl Registry {
 
     pub(super) fn tick(&mut self, now: Timestamp) {
         let nothing_to_judge = self.members.is_empty() && self.complete_at.is_none();
-        if let Tick::Paused(_) = self.clock.tick(now, self.store_answers)
+        if let Tick::Paused(_) = self.clock.tick(now, self.unread_since.is_none())
             && !nothing_to_judge
         {
             self.count_anew();
@@ -203,6 +201,7 @@ impl Registry {
         }
         let Some(member) = self.members.get_mut(cluster) else { return };
         if let Some(until) = wait {
+            self.counts.held += u64::from(member.standing != Standing::Held);
             member.standing = Standing::Held;
             reschedule(&mut self.due, cluster, member, until);
             self.journal.tell_section(cluster, member);

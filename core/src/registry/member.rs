@@ -26,6 +26,8 @@ pub struct Member {
     pub(super) whole: bool,
     pub(super) sum: Sum,
     pub(super) exports: BTreeMap<ServiceKey, Export>,
+    /// How many endpoints all exports have.
+    pub(super) endpoints: usize,
     pub(super) sync: Option<OpenSync>,
     pub(super) lease: Lease,
     pub(super) standing: Standing,
@@ -84,6 +86,7 @@ impl Member {
             whole: false,
             sum: Sum::EMPTY,
             exports: BTreeMap::new(),
+            endpoints: 0,
             sync: None,
             lease: Lease::renewed_at(judged),
             standing: Standing::Running,
@@ -154,6 +157,11 @@ impl Member {
         &self.exports
     }
 
+    /// How many endpoints all its exports have.
+    pub const fn endpoints(&self) -> usize {
+        self.endpoints
+    }
+
     /// Whether another cluster may not take its id.
     pub(super) const fn holds_its_id(&self) -> bool {
         !matches!(self.standing, Standing::Expired { .. })
@@ -190,7 +198,7 @@ impl Member {
         first
     }
 
-    /// Takes an export, and keeps the sum.
+    /// Takes an export, and keeps the sum and the count.
     pub(super) fn put(&mut self, key: &ServiceKey, export: Export) -> PutEffect {
         let effect = match self.exports.get(key) {
             Some(known) if known.spec != export.spec => PutEffect::Definition,
@@ -201,17 +209,20 @@ impl Member {
             None => PutEffect::Definition,
         };
         self.sum.add(export.leaf);
+        self.endpoints += export.endpoints.len();
         if let Some(known) = self.exports.insert(key.clone(), export) {
             self.sum.remove(known.leaf);
+            self.endpoints -= known.endpoints.len();
         }
         effect
     }
 
-    /// Drops an export, and keeps the sum.
+    /// Drops an export, and keeps the sum and the count.
     pub(super) fn delete(&mut self, key: &ServiceKey) -> bool {
         let known = self.exports.remove(key);
         if let Some(known) = &known {
             self.sum.remove(known.leaf);
+            self.endpoints -= known.endpoints.len();
         }
         if let Some(sync) = &mut self.sync {
             sync.going.remove(key);

@@ -50,9 +50,10 @@ impl Registry {
                 (Standing::Running, lease.deadline(timing))
             }
         };
-        let mut held = Sum::EMPTY;
+        let (mut held, mut endpoints) = (Sum::EMPTY, 0);
         for (key, export) in &exports {
             held.add(export.leaf);
+            endpoints += export.endpoints.len();
             self.services.put(key, cluster, export.version, export.spec.clone());
         }
         let mut member = Member {
@@ -61,6 +62,7 @@ impl Registry {
             mark: version,
             sum: held,
             exports,
+            endpoints,
             standing,
             ..Member::new(uid, judged, now)
         };
@@ -77,6 +79,6 @@ impl Registry {
     /// told cannot be seen.
     pub fn store_answers(&mut self, answers: bool, now: Timestamp) {
         self.tick(now);
-        self.store_answers = answers;
+        self.unread_since = if answers { None } else { self.unread_since.or(Some(now)) };
     }
 }

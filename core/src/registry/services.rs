@@ -11,6 +11,10 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Services {
     by_key: BTreeMap<ServiceKey, Service>,
+    /// How many of them have a header.
+    imports: usize,
+    /// How many of the headers name a conflict.
+    conflicts: usize,
 }
 
 #[derive(Debug, Default)]
@@ -72,15 +76,31 @@ impl Services {
             (Some(_), None) => Merged::Gone,
             (None, None) => Merged::Same,
         };
-        match &merged {
-            Merged::Same => {}
-            Merged::Header(header) => service.header = Some(Arc::clone(header)),
-            Merged::Gone => service.header = None,
-        }
+        let header = match &merged {
+            Merged::Same => service.header.clone(),
+            Merged::Header(header) => Some(Arc::clone(header)),
+            Merged::Gone => None,
+        };
+        let conflicts = |header: &Option<Arc<Header>>| {
+            usize::from(header.as_ref().is_some_and(|header| !header.conflicts.is_empty()))
+        };
+        self.imports = self.imports + usize::from(header.is_some()) - usize::from(service.header.is_some());
+        self.conflicts = self.conflicts + conflicts(&header) - conflicts(&service.header);
+        service.header = header;
         if service.exports.is_empty() {
             self.by_key.remove(key);
         }
         merged
+    }
+
+    /// How many Services are imported.
+    pub(super) const fn imports(&self) -> usize {
+        self.imports
+    }
+
+    /// On how many of them the exports differ.
+    pub(super) const fn conflicts(&self) -> usize {
+        self.conflicts
     }
 
     pub(super) fn headers(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<Header>)> {

@@ -7,7 +7,9 @@ use mcs_core::model::{
     Endpoint, EndpointSet, ExportSpec, GroupKey, IpFamily, MemberState, Object, ObjectKey, Part, Port,
     Section,
 };
-use mcs_core::registry::{Op, OpOutcome, Policy, Refused, Registered, Registration, Registry, Renewed};
+use mcs_core::registry::{
+    Op, OpOutcome, Policy, Refused, Registered, Registration, Registry, Renewed, Sizes,
+};
 use mcs_core::time::{Timestamp, WallTime};
 use mcs_core::timing::Timing;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -182,10 +184,19 @@ impl Fixture {
         let replayed: BTreeMap<ObjectKey, Object> =
             self.log.snapshot().map(|(_, key, object)| (key.clone(), object.clone())).collect();
         assert_eq!(replayed, lists(&self.registry), "replaying the log gives the lists");
+        let mut fresh = Sizes::default();
         for (name, member) in self.registry.members() {
-            let fresh: Sum = member.exports().values().map(|export| export.leaf).collect();
-            assert_eq!(member.sum(), fresh, "the sum of {name} is that of its leaves");
+            let sum: Sum = member.exports().values().map(|export| export.leaf).collect();
+            assert_eq!(member.sum(), sum, "the sum of {name} is that of its leaves");
+            *fresh.members.entry(member.state()).or_default() += 1;
+            fresh.exports += member.exports().len();
+            fresh.endpoints += member.exports().values().map(|export| export.endpoints.len()).sum::<usize>();
         }
+        for (_, header) in self.registry.headers() {
+            fresh.imports += 1;
+            fresh.conflicts += usize::from(!header.conflicts.is_empty());
+        }
+        assert_eq!(self.registry.sizes(), fresh, "the counts are those of what is held");
         let mut exports: BTreeMap<&ServiceKey, BTreeMap<ClusterId, (Version, &ExportSpec)>> = BTreeMap::new();
         for (name, member) in self.registry.members().filter(|(_, member)| member.is_whole()) {
             for (key, export) in member.exports() {

@@ -21,7 +21,7 @@ fn verdicts_wait_when_more_than_half_are_silent() {
     assert_eq!(fixture.told(), [""; 0]);
     fixture.until(60);
     assert_eq!(fixture.told(), ["a expired whole 1.1", "b expired whole 1.1", "c expired whole 1.1"]);
-    assert_eq!(fixture.registry.counts(), Counts { expired: 3, holds: 1, ..Counts::default() });
+    assert_eq!(fixture.registry.counts(), Counts { expired: 3, held: 3, holds: 1, ..Counts::default() });
     assert!(!fixture.registry.is_holding());
 }
 
@@ -85,7 +85,7 @@ fn members_that_return_during_the_hold_were_never_away() {
     );
     fixture.renewing_until(120, &ALL);
     assert_eq!(fixture.told(), [""; 0]);
-    assert_eq!(fixture.registry.counts(), Counts { holds: 1, ..Counts::default() });
+    assert_eq!(fixture.registry.counts(), Counts { held: 4, holds: 1, ..Counts::default() });
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn o50_a_hold_ends_and_is_not_renewed_within_its_incident() {
     // The incident goes on when the hold ends at 60 s: d falls silent as well, and is judged as usual.
     fixture.renewing_until(80, &["e"]);
     assert_eq!(states(&fixture), [Expired, Expired, Expired, Expired, Active]);
-    assert_eq!(fixture.registry.counts(), Counts { expired: 4, holds: 1, ..Counts::default() });
+    assert_eq!(fixture.registry.counts(), Counts { expired: 4, held: 3, holds: 1, ..Counts::default() });
 
     // All are back for long enough; the next mass silence is another incident.
     fixture.renewing_until(150, &["e"]);
@@ -153,7 +153,7 @@ fn o50_a_hold_ends_and_is_not_renewed_within_its_incident() {
     assert_eq!(states(&fixture), [Held, Held, Held, Held, Active]);
     fixture.renewing_until(220, &["e"]);
     assert_eq!(states(&fixture), [Expired, Expired, Expired, Expired, Active]);
-    assert_eq!(fixture.registry.counts(), Counts { expired: 8, holds: 2, ..Counts::default() });
+    assert_eq!(fixture.registry.counts(), Counts { expired: 8, held: 7, holds: 2, ..Counts::default() });
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The registry's state machine, by events: calls go in, and what watchers are told is compared whole.
 //!
-//! After every step the fixture checks that replaying the log gives the lists, that sums are fresh, that revisions
+//! After every step the fixture checks that replaying the log gives the lists, that sums and counts are fresh, that revisions
 //! rise by one, and that the headers are the merge of what the whole members export.
 
 mod acts;
+mod counts;
 mod fixture;
 mod hold;
 mod identity;

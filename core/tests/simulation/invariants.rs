@@ -257,6 +257,8 @@ pub(crate) fn invariant_06_a_watcher_has_what_the_log_has(
 pub(crate) fn invariant_07_a_sum_is_that_of_the_leaves(cluster: &ClusterId, member: &Member) {
     let fresh: Sum = member.exports().values().map(|export| export.leaf).collect();
     assert_eq!(member.sum(), fresh, "invariant 7: the sum of {cluster}");
+    let endpoints: usize = member.exports().values().map(|export| export.endpoints.len()).sum();
+    assert_eq!(member.endpoints(), endpoints, "invariant 7: the endpoints of {cluster}");
 }
 
 /// 9. After a Register, no older term's act is taken; after any act, no older one changes anything.

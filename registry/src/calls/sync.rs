@@ -58,7 +58,7 @@ pub(crate) async fn until_over(
 impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
     /// Begins a sync with the first of `requests`.
     pub(crate) async fn begin(service: &'a Service, caller: &Caller, mut requests: S) -> Result<Self, Error> {
-        let Some(Ask::Begin(begin)) = next(&mut requests).await? else {
+        let Some(Ask::Begin(begin)) = next(service, &mut requests).await? else {
             return Err(ConversionError::new("step", "a sync must begin with begin").into());
         };
         let writer = caller.writer(Member::read(begin.clusterset, begin.cluster, begin.uid)?)?;
@@ -74,7 +74,7 @@ impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
         let mut reader = OpReader::default();
         let mut ops = 0;
         loop {
-            match next(&mut self.requests).await? {
+            match next(self.service, &mut self.requests).await? {
                 Some(Ask::Op(op)) => {
                     ops += 1;
                     let Some(op) = reader.push(op)? else { continue };
@@ -104,7 +104,7 @@ impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
         let most = most_names(self.service);
         let mut named = BTreeSet::new();
         loop {
-            match next(&mut self.requests).await? {
+            match next(self.service, &mut self.requests).await? {
                 Some(Ask::Names(more)) => {
                     let read =
                         |name: &pb::SyncName| Ok((read_key(name.key.as_ref())?, read_leaf(&name.leaf)?));
@@ -128,10 +128,14 @@ impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
     }
 }
 
+/// The next step. A client gives up a registry that is silent for so long, and is given up in turn.
 async fn next(
+    service: &Service,
     requests: &mut (impl Stream<Item = Result<pb::SyncRequest, Error>> + Unpin),
 ) -> Result<Option<Ask>, Error> {
-    match requests.next().await.transpose()? {
+    let limit = service.dead_stream();
+    let message = tokio::time::timeout(limit, requests.next()).await;
+    match message.map_err(|_| Error::Stalled { limit })?.transpose()? {
         None => Ok(None),
         Some(message) => {
             let unknown = || ConversionError::new("step", "is missing or of a later release");
@@ -143,4 +147,43 @@ async fn next(
 /// A caller that has gone is noticed by who reads its stream.
 async fn tell(answers: &Answers, step: Tell) {
     let _ = answers.send(Ok(pb::SyncResponse { step: Some(step) })).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use mcs_core::ids::Epoch;
+    use mcs_core::registry::Policy;
+    use mcs_core::time::ManualClock;
+    use mcs_core::timing::Timing;
+    use mcs_runtime::shutdown::Watch;
+
+    use super::*;
+    use crate::keeper::Keeper;
+    use crate::metrics::Metrics;
+    use crate::store::{Calls, Memory};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_says_nothing_is_given_up() {
+        let (clock, timing) = (Arc::new(ManualClock::default()), Timing::default());
+        let policy = Policy {
+            timing,
+            mass_expiry_threshold_percent: 50,
+            mass_expiry_min_active: 3,
+            mass_expiry_hold: timing.lease(),
+            max_clusters: 1,
+            max_exports: 1,
+            max_writes_per_second: 1,
+        };
+        let metrics = Metrics::register(&prometheus::Registry::new(), clock.clone()).unwrap();
+        let calls = Calls::new(Arc::new(Memory::default()), timing.store_limit(), metrics);
+        let service = Service::new(policy, Epoch(1), clock, Keeper::new(calls, timing), Watch::default());
+        let silent = futures::stream::pending();
+        let begun =
+            tokio::time::timeout(timing.lease(), Sync::begin(&service, &Caller::Anyone, silent)).await;
+        let error = begun.unwrap().err().unwrap();
+        assert!(matches!(error, Error::Stalled { limit } if limit == Duration::from_secs(15)), "{error}");
+    }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod leases;
+mod limits;
 mod ports;
 mod program;
 mod rest;

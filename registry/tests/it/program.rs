@@ -31,7 +31,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 
 #[test]
 fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["--grpc-listen=9090"], "--grpc-listen"),
         (&["--rest-listen=::1:8080"], "--rest-listen"),
         (&["--admin-listen=here"], "--admin-listen"),
@@ -47,6 +47,8 @@ fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
         (&["--max-message-bytes=1000"], "--max-message-bytes"),
         (&["--max-clusters=0"], "--max-clusters"),
         (&["--max-exports-per-cluster=-1"], "--max-exports-per-cluster"),
+        (&["--max-connections=0"], "--max-connections"),
+        (&["--max-streams=0"], "--max-streams"),
         (&["--max-writes-per-second=0"], "--max-writes-per-second"),
         (&["--unknown"], "--unknown"),
     ];
@@ -78,6 +80,8 @@ fn flags_give_the_configuration_and_their_defaults_are_the_contract() {
         },
         max_connection_age: Duration::from_secs(30 * 60),
         max_message_bytes: 4 * 1024 * 1024,
+        max_connections: 16_384,
+        max_streams: 10_000,
     };
     assert_eq!(read(&[]).config(), config(30, 50, 30));
     assert_eq!(read(&["--lease-duration=3s", "--mass-expiry-threshold=0.29"]).config(), config(3, 29, 3));

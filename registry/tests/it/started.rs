@@ -50,9 +50,18 @@ impl Started {
         Self::over(Arc::new(Memory::default()), change).await
     }
 
+    /// Starts a registry with another configuration.
+    pub(crate) async fn configured(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start(Arc::new(Memory::default()), change).await
+    }
+
     /// Starts a registry over a store, with another policy.
     pub(crate) async fn over(store: Arc<dyn Store>, change: impl FnOnce(&mut Policy)) -> Self {
-        let mut policy = Policy {
+        Self::start(store, |config| change(&mut config.policy)).await
+    }
+
+    async fn start(store: Arc<dyn Store>, change: impl FnOnce(&mut Config)) -> Self {
+        let policy = Policy {
             timing: Timing::of_lease(LEASE),
             mass_expiry_threshold_percent: 50,
             mass_expiry_min_active: 3,
@@ -61,12 +70,14 @@ impl Started {
             max_exports: 1_000,
             max_writes_per_second: 1_000,
         };
-        change(&mut policy);
-        let config = Config {
+        let mut config = Config {
             policy,
             max_connection_age: Duration::from_secs(1_800),
             max_message_bytes: 4 * 1024 * 1024,
+            max_connections: 1_000,
+            max_streams: 1_000,
         };
+        change(&mut config);
         let clock = Arc::new(ManualClock::at(STARTED_AT));
         let shutdown = Shutdown::manual();
         let listen = || TcpListener::bind("127.0.0.1:0");

@@ -10,20 +10,22 @@ use tokio::time::{Sleep, sleep};
 
 /// A stream whose writes fail when the other end takes nothing for `limit`. Waiting without anything to write has no
 /// limit here.
-pub(super) struct WriteLimit<S> {
+pub(super) struct WriteLimit<S, F> {
     stream: S,
     limit: Duration,
     /// Runs while a write waits for the other end.
     waiting: Option<Pin<Box<Sleep>>>,
+    noticed: F,
 }
 
-impl<S> WriteLimit<S> {
-    pub(super) const fn new(stream: S, limit: Duration) -> Self {
-        Self { stream, limit, waiting: None }
+impl<S, F: Fn()> WriteLimit<S, F> {
+    /// Limits `stream`; `noticed` is called when it is given up.
+    pub(super) const fn new(stream: S, limit: Duration, noticed: F) -> Self {
+        Self { stream, limit, waiting: None, noticed }
     }
 }
 
-impl<S: AsyncWrite + Unpin> WriteLimit<S> {
+impl<S: AsyncWrite + Unpin, F: Fn()> WriteLimit<S, F> {
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -37,12 +39,13 @@ impl<S: AsyncWrite + Unpin> WriteLimit<S> {
         let limit = self.limit;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(waiting.as_mut().poll(context));
+        (self.noticed)();
         let message = format!("the client took nothing for {limit:?}");
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for WriteLimit<S> {
+impl<S: AsyncRead + Unpin, F: Unpin> AsyncRead for WriteLimit<S, F> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +55,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteLimit<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for WriteLimit<S> {
+impl<S: AsyncWrite + Unpin, F: Fn() + Unpin> AsyncWrite for WriteLimit<S, F> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,0 +1,121 @@
+//! What is bounded of calls before their handlers see them: how many streams are open, and how slowly a request comes.
+//!
+//! | call | is open | its request |
+//! |---|---|---|
+//! | Watch, the health service's Watch | until one side ends it; one of `--max-streams` | keeps its pace |
+//! | reflection | as long as its request comes; one of `--max-streams` | keeps its pace |
+//! | Sync | until it is over; one of `--max-streams` | each message in its time, see [`crate::calls::sync`] |
+//! | all others | briefly | keeps its pace |
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
+use http_body_util::BodyExt;
+use mcs_runtime::http::{Pace, TooSlow, pace};
+use tokio::sync::Semaphore;
+use tonic::Status;
+
+use crate::error::Error;
+
+const SYNC: &str = "/dynamo.mcs.v1.Members/Sync";
+
+/// The calls that stay open.
+const STREAMS: [&str; 4] = [
+    "/dynamo.mcs.v1.Imports/Watch",
+    SYNC,
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+];
+
+/// The streams of the process.
+#[derive(Clone)]
+struct Streams {
+    most: usize,
+    free: Arc<Semaphore>,
+}
+
+/// The calls of `routes`, bounded.
+pub(super) fn bounded(routes: Router, max_streams: usize) -> Router {
+    let streams = Streams { most: max_streams, free: Arc::new(Semaphore::new(max_streams)) };
+    routes
+        .layer(from_fn(tell_slowness))
+        .layer(from_fn_with_state(Pace::default(), keep_pace))
+        .layer(from_fn_with_state(streams, count))
+}
+
+/// Holds a place for a stream until its answers have ended.
+async fn count(State(streams): State<Streams>, request: Request, next: Next) -> Response {
+    if !STREAMS.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    match Arc::clone(&streams.free).try_acquire_owned() {
+        Ok(place) => {
+            let held = move |frame| {
+                let _ = &place;
+                frame
+            };
+            next.run(request).await.map(|body| Body::new(body.map_frame(held)))
+        }
+        Err(_) => {
+            let full = Error::Full { what: "streams", flag: "max-streams", most: streams.most };
+            Status::from(full).into_http()
+        }
+    }
+}
+
+async fn keep_pace(rule: State<Pace>, request: Request, next: Next) -> Response {
+    if request.uri().path() == SYNC { next.run(request).await } else { pace(rule, request, next).await }
+}
+
+/// Gives a request that comes too slowly a code of its own.
+async fn tell_slowness(request: Request, next: Next) -> Response {
+    let told = |error: axum::Error| {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        while let Some(error) = cause {
+            if error.is::<TooSlow>() {
+                return Status::deadline_exceeded(error.to_string()).into();
+            }
+            cause = error.source();
+        }
+        Box::<dyn std::error::Error + Send + Sync>::from(error)
+    };
+    next.run(request.map(|body| Body::new(body.map_err(told)))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::post;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use tonic::Code;
+
+    use super::*;
+
+    /// The code that a handler finds when its request does not come.
+    async fn code_of(path: &'static str) -> Option<String> {
+        let handler = |body: Body| async {
+            let read = axum::body::to_bytes(body, usize::MAX).await;
+            format!("{:?}", read.map_err(|error| Status::from_error(error.into()).code()))
+        };
+        let service = TowerToHyperService::new(bounded(Router::new().route(path, post(handler)), 1));
+        let silent = Body::from_stream(futures::stream::pending::<Result<&[u8], axum::Error>>());
+        let request = Request::post(path).body(silent).unwrap();
+        let day = std::time::Duration::from_secs(24 * 60 * 60);
+        let answer = tokio::time::timeout(day, service.call(request)).await.ok()?.unwrap();
+        let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        Some(String::from_utf8(answer.to_vec()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_does_not_come_has_a_code_of_its_own_and_a_sync_is_left_to_its_handler() {
+        let slow = Some(format!("Err({:?})", Code::DeadlineExceeded));
+        for path in ["/dynamo.mcs.v1.Members/Write", "/dynamo.mcs.v1.Imports/Watch", STREAMS[3]] {
+            assert_eq!(code_of(path).await, slow, "{path}");
+        }
+        assert_eq!(code_of(SYNC).await, None);
+    }
+}

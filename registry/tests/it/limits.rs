@@ -1,0 +1,116 @@
+//! What the ports bound: connections, streams, ages. Each limit is named to who meets it.
+
+use std::time::Duration;
+
+use mcs_core::model::Frame;
+use mcs_core::timing::Timing;
+use mcs_proto::client::WatchStream;
+use mcs_proto::status::CallFailed;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use crate::started::{LIMIT, Started, client, http, id, prod, put};
+
+const CLUSTERS: &str = "/v1/clustersets/prod/clusters";
+
+#[tokio::test]
+async fn a_connection_above_the_limit_is_told_so_on_both_ports() {
+    let registry = Started::configured(|config| config.max_connections = 1).await;
+    registry.client.list_clusters(&prod()).await.unwrap();
+    let message = "this registry has 1 connections open, the most that it takes (--max-connections): go on with \
+                   another, or try again later";
+    let full = CallFailed::Unavailable { code: Code::ResourceExhausted, message: message.to_owned() };
+    assert_eq!(client(registry.grpc).list_clusters(&prod()).await, Err(full));
+
+    let held = keep(&registry).await;
+    let (status, body) = http(registry.rest, "GET", CLUSTERS).await;
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (status.as_str(), &body["message"], &body["details"][0]["reason"]),
+        ("429 Too Many Requests", &message.into(), &"FULL".into())
+    );
+    drop(held);
+    let served = async { while http(registry.rest, "GET", CLUSTERS).await.0 != "200 OK" {} };
+    tokio::time::timeout(LIMIT, served).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_above_the_limit_is_told_so_and_other_calls_go_on() {
+    let registry = Started::configured(|config| config.max_streams = 1).await;
+    let mut east = registry.register("east").await;
+    let watch = registry.client.watch(&prod(), &id("importer"), None).await.unwrap();
+    let message = "this registry has 1 streams open, the most that it takes (--max-streams): go on with another, or \
+                   try again later";
+    let full = || CallFailed::Unavailable { code: Code::ResourceExhausted, message: message.to_owned() };
+    let second = registry.client.watch(&prod(), &id("importer"), None).await;
+    assert_eq!(second.err(), Some(full()));
+    let version = east.next();
+    let sync = registry.client.begin_sync(&east.member, version, &[]).await;
+    assert_eq!(sync.err(), Some(full()));
+    east.write(&[put("cart", 1)]).await;
+
+    drop(watch);
+    let again = async { while registry.client.watch(&prod(), &id("importer"), None).await.is_err() {} };
+    tokio::time::timeout(LIMIT, again).await.unwrap();
+}
+
+/// Load spreads over replicas, and a watch goes on where it was.
+#[tokio::test]
+async fn connections_end_when_they_are_old_on_both_ports() {
+    let registry = Started::configured(|config| {
+        config.policy.timing = Timing::of_lease(Duration::from_secs(1));
+        config.max_connection_age = Duration::from_millis(500);
+    })
+    .await;
+    let mut held = keep(&registry).await;
+    let mut watch = registry.client.watch(&prod(), &id("importer"), None).await.unwrap();
+    let Frame::Begin { epoch, .. } = next(&mut watch).await.unwrap() else { panic!() };
+    let mut revision = 0;
+    let ended = loop {
+        match next(&mut watch).await {
+            Ok(Frame::End { revision: at, .. } | Frame::Progress { revision: at, .. }) => revision = at,
+            Ok(other) => panic!("{other:?}"),
+            Err(ended) => break ended,
+        }
+    };
+    assert!(matches!(ended, CallFailed::Unavailable { .. }), "{ended:?}");
+    let mut watch = registry.client.watch(&prod(), &id("importer"), Some((epoch, revision))).await.unwrap();
+    let resumed = next(&mut watch).await;
+    assert!(matches!(resumed, Ok(Frame::Progress { .. })), "{resumed:?}");
+
+    let mut rest = Vec::new();
+    tokio::time::timeout(LIMIT, held.read_to_end(&mut rest)).await.unwrap().unwrap();
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[tokio::test]
+async fn connections_are_counted_by_port() {
+    let registry = Started::new().await;
+    registry.client.list_clusters(&prod()).await.unwrap();
+    let _held = keep(&registry).await;
+    let (_, text) = http(registry.admin, "GET", "/metrics").await;
+    for line in [
+        "mcs_registry_connections{port=\"grpc\"} 1",
+        "mcs_registry_connections{port=\"rest\"} 1",
+        "mcs_registry_connections_closed_total{cause=\"full\",port=\"grpc\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+    }
+}
+
+async fn next(watch: &mut WatchStream) -> Result<Frame, CallFailed> {
+    tokio::time::timeout(LIMIT, watch.next()).await.unwrap()
+}
+
+/// A connection to the REST port that was served, and is kept.
+async fn keep(registry: &Started) -> TcpStream {
+    let mut stream = TcpStream::connect(registry.rest).await.unwrap();
+    stream.write_all(b"GET /v2 HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"}") {
+        assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "it was closed");
+    }
+    stream
+}

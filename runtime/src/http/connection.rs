@@ -1,0 +1,189 @@
+//! One connection, from its first byte to its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use rand::Rng;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::flood::FloodGuard;
+use super::metrics::Cause;
+use super::write_limit::WriteLimit;
+use super::{Peer, Port, Protocol, h2};
+
+/// How long a client that is only told something is given to say what it wants, and to take the answer.
+const TELLING: Duration = Duration::from_secs(3);
+
+const NO_REQUEST: &str = "it brought no request in time";
+const FLOOD: &str = "too many of its frames ask for nothing";
+const STALLED: &str = "it takes nothing of what it is sent";
+
+/// The first byte of a TLS handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// A connection that was accepted.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// There is no room to serve it.
+    pub(super) only_told: bool,
+    pub(super) draining: CancellationToken,
+}
+
+/// Who is served, and by which port.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) port: Arc<Port>,
+    pub(super) address: SocketAddr,
+}
+
+impl Client {
+    /// Notes that its connection is closed by the server.
+    fn closed(&self, cause: Cause, why: &'static str) {
+        debug!(port = self.port.name, peer = %self.address, why, "connection closed");
+        self.port.metrics.closed(self.port.name, cause);
+    }
+}
+
+impl Connection {
+    pub(super) async fn serve(self, stream: TcpStream) {
+        let Client { port, address } = &self.client;
+        let _open = port.metrics.opened(port.name);
+        if self.only_told {
+            self.client.closed(Cause::Full, "there is no room for it");
+        }
+        // Small answers must not wait for the client's acknowledgement; without it they are only later.
+        let _ = stream.set_nodelay(true);
+        let limit = if self.only_told { TELLING } else { port.limits.header_read };
+        let first = tokio::select! {
+            first = timeout(limit, first_byte(&stream)) => first,
+            () = self.draining.cancelled() => return,
+        };
+        match first {
+            Ok(None) => {}
+            Ok(Some(TLS_HANDSHAKE)) => {
+                self.client.closed(Cause::Protocol, "it begins a TLS handshake, and this port is plaintext");
+                tell(stream, "this port is plaintext: use http, not https\n").await;
+            }
+            Ok(Some(_)) => self.http(stream, Peer { address: *address }).await,
+            Err(_) => self.client.closed(Cause::NoRequest, NO_REQUEST),
+        }
+    }
+
+    /// Serves requests, until the client ends the connection or it is ended for it.
+    async fn http<S>(&self, stream: S, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let Self { client, only_told, draining } = self;
+        let Port { limits, protocol, .. } = *client.port;
+        let begun = CancellationToken::new();
+        let mut extensions = (client.port.identify)(&peer);
+        extensions.insert(ConnectInfo(peer.address));
+        let router = if *only_told { &client.port.full } else { &client.port.router };
+        let right = TowerToHyperService::new(router.clone());
+        let wrong = TowerToHyperService::new(Router::new().fallback(wrong_version));
+        let service = service_fn(|mut request: Request<Incoming>| {
+            begun.cancel();
+            request.extensions_mut().extend(extensions.clone());
+            let is_right = protocol == Protocol::Any || request.version() == Version::HTTP_2;
+            if is_right { right.call(request) } else { wrong.call(request) }
+        });
+
+        let noted = client.clone();
+        let stream = FloodGuard::new(stream, move || noted.closed(Cause::Flood, FLOOD));
+        let noted = client.clone();
+        let stream = WriteLimit::new(stream, limits.write, move || noted.closed(Cause::Stalled, STALLED));
+        let builder = h2::builder(limits);
+        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+        // The reader that tells HTTP/1 from HTTP/2 has no limit of its own.
+        let mut first_request = std::pin::pin!(timeout(limits.header_read, begun.cancelled()));
+        let mut told = std::pin::pin!(after(only_told.then_some(TELLING)));
+        let mut aged = std::pin::pin!(after(limits.age.map(jittered)));
+        let mut overdue = std::pin::pin!(after(None));
+        let (mut waiting, mut drained, mut old) = (true, false, false);
+        loop {
+            tokio::select! {
+                result = connection.as_mut() => {
+                    if let Err(error) = result {
+                        debug!(port = client.port.name, peer = %client.address, error, "connection ended");
+                    }
+                    return;
+                }
+                begun = first_request.as_mut(), if waiting => match begun {
+                    Ok(()) => {
+                        waiting = false;
+                        if *only_told {
+                            connection.as_mut().graceful_shutdown();
+                        }
+                    }
+                    Err(_) => return client.closed(Cause::NoRequest, NO_REQUEST),
+                },
+                () = draining.cancelled(), if !drained => {
+                    drained = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = aged.as_mut(), if !old => {
+                    old = true;
+                    connection.as_mut().graceful_shutdown();
+                    overdue.set(after(Some(limits.age_grace)));
+                }
+                () = overdue.as_mut() => return client.closed(Cause::Age, "it did not end when it was old"),
+                () = told.as_mut() => return,
+            }
+        }
+    }
+}
+
+/// The first byte that the client sends, which is not taken; none when it sends nothing more.
+async fn first_byte(stream: &TcpStream) -> Option<u8> {
+    let mut byte = [0];
+    match stream.peek(&mut byte).await {
+        Ok(1) => Some(byte[0]),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Tells a client that speaks another protocol what is wrong: most show what they cannot read, or know HTTP when they
+/// see it.
+async fn tell(mut stream: TcpStream, text: &str) {
+    let head =
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: ";
+    let telling = async {
+        stream.write_all(format!("{head}{}\r\n\r\n{text}", text.len()).as_bytes()).await?;
+        stream.shutdown().await?;
+        // What is left unread when a connection is closed takes the answer with it.
+        let mut unread = [0; 1024];
+        while stream.read(&mut unread).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    // A client that has gone needs no answer.
+    let _ = timeout(TELLING, telling).await;
+}
+
+async fn wrong_version() -> (StatusCode, &'static str) {
+    (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "this port speaks HTTP/2 only, as gRPC does\n")
+}
+
+/// Waits so long; for ever when there is no end.
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn jittered(age: Duration) -> Duration {
+    age.mul_f64(rand::rng().random_range(0.9..1.1))
+}
