@@ -8,6 +8,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 
+/// 0001-01-01T00:00:00Z, the first moment that RFC 3339 can write.
+const FIRST_SECOND: i64 = -62_135_596_800;
+
+const NANOS_OF_A_SECOND: i32 = 1_000_000_000;
+
 /// A moment on the wall clock, in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct Timestamp {
@@ -34,12 +39,10 @@ impl From<Timestamp> for WallTime {
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // What no calendar can show is shown as its nearest end: a list must not fail for one strange record.
-        let shown = jiff::Timestamp::new(self.seconds, self.nanos).unwrap_or(if self.seconds < 0 {
-            jiff::Timestamp::MIN
-        } else {
-            jiff::Timestamp::MAX
-        });
-        serializer.collect_str(&shown)
+        let first = jiff::Timestamp::constant(FIRST_SECOND, 0);
+        let shown = jiff::Timestamp::new(self.seconds, self.nanos).ok();
+        let end = if self.seconds < 0 { first } else { jiff::Timestamp::MAX };
+        serializer.collect_str(&shown.unwrap_or(end).max(first))
     }
 }
 
@@ -49,7 +52,11 @@ impl<'de> Deserialize<'de> for Timestamp {
         let time: jiff::Timestamp = text
             .parse()
             .map_err(|error| D::Error::custom(format!("{text:?} is not an RFC 3339 time: {error}")))?;
-        Ok(Self { seconds: time.as_second(), nanos: time.subsec_nanosecond() })
+        // Before 1970 the fraction counts from the second before.
+        Ok(match (time.as_second(), time.subsec_nanosecond()) {
+            (seconds, nanos) if nanos < 0 => Self { seconds: seconds - 1, nanos: nanos + NANOS_OF_A_SECOND },
+            (seconds, nanos) => Self { seconds, nanos },
+        })
     }
 }
 
@@ -131,10 +138,19 @@ mod tests {
         for (seconds, nanos, text) in [
             (0, 0, "\"1970-01-01T00:00:00Z\""),
             (1_795_978_809, 518_559_294, "\"2026-11-29T19:00:09.518559294Z\""),
+            (-1, 500_000_000, "\"1969-12-31T23:59:59.5Z\""),
+            (FIRST_SECOND, 0, "\"0001-01-01T00:00:00Z\""),
         ] {
             let time = Timestamp { seconds, nanos };
             assert_eq!(serde_json::to_string(&time).unwrap(), text);
             assert_eq!(serde_json::from_str::<Timestamp>(text).unwrap(), time);
+        }
+        for (seconds, text) in [
+            (FIRST_SECOND - 1, "\"0001-01-01T00:00:00Z\""),
+            (i64::MIN, "\"0001-01-01T00:00:00Z\""),
+            (i64::MAX, "\"9999-12-30T22:00:00.999999999Z\""),
+        ] {
+            assert_eq!(serde_json::to_string(&Timestamp { seconds, nanos: 0 }).unwrap(), text);
         }
         let offset: Timestamp = serde_json::from_str("\"1970-01-01T01:00:00+01:00\"").unwrap();
         assert_eq!(offset, Timestamp { seconds: 0, nanos: 0 });
