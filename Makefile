@@ -54,7 +54,7 @@ sim: ## Try SEEDS (10000) random histories of registry and controllers
 # --- check -----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: fmt-check clippy doc crds-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
+lint: fmt-check clippy doc crds-check openapi-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -99,6 +99,14 @@ advisories: ## Check dependencies for known vulnerabilities (needs cargo-deny an
 	cargo deny --locked check advisories
 
 # --- generate --------------------------------------------------------------------------------------------------------
+
+.PHONY: openapi
+openapi: ## Write docs/openapi.json anew from the routes and the proto files
+	UPDATE_OPENAPI=1 cargo test --locked -p mcs-registry --test it the_document_checked_in
+
+.PHONY: openapi-check
+openapi-check:
+	cargo test --locked -p mcs-registry --test it the_document_checked_in
 
 .PHONY: crds
 crds: ## Write the CRDs anew from the types of the controller

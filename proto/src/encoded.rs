@@ -23,6 +23,14 @@ impl EncodedStep {
         self.0.is_empty()
     }
 
+    /// The step, for a transport that does not send these bytes.
+    ///
+    /// # Errors
+    /// When the bytes are not those of a step.
+    pub fn decoded(&self) -> Result<pb::WatchResponse, DecodeError> {
+        pb::WatchResponse::decode(self.0.clone())
+    }
+
     /// Whether both are the same bytes in memory, not only equal ones.
     pub fn shares_bytes_with(&self, other: &Self) -> bool {
         self.0.as_ptr() == other.0.as_ptr() && self.0.len() == other.0.len()
@@ -70,6 +78,8 @@ mod tests {
             revision: 7,
             step: Some(pb::watch_response::Step::Progress(pb::WatchProgress { complete: true })),
         };
-        assert_eq!(EncodedStep::from(&step).encode_to_vec(), step.encode_to_vec());
+        let encoded = EncodedStep::from(&step);
+        assert_eq!(encoded.encode_to_vec(), step.encode_to_vec());
+        assert_eq!(encoded.decoded(), Ok(step));
     }
 }

@@ -12,6 +12,11 @@
 //! | a cluster that writes too often | RESOURCE_EXHAUSTED | `BUSY`: `limit`, `most` |
 //! | a registry with too many connections or streams; another may have room | RESOURCE_EXHAUSTED | `FULL`: `limit`, `most` |
 //! | a sync that was overtaken | ABORTED | `NO_SYNC`: `cluster` |
+//! | an export or import is not there (REST) | NOT_FOUND | `ABSENT` |
+//! | a path is not served (REST) | NOT_FOUND | `NO_ROUTE` |
+//! | a method is not served at a path (REST) | UNIMPLEMENTED | `NO_METHOD` |
+//! | a body is not JSON (REST) | INVALID_ARGUMENT | `MEDIA_TYPE` |
+//! | a request comes too slowly | DEADLINE_EXCEEDED | `TOO_SLOW` |
 //! | the registry ends, or its store is away | UNAVAILABLE | `UNAVAILABLE` |
 //!
 //! Reasons travel as `google.rpc.ErrorInfo`; people read the message, programs the code and the reason.
@@ -34,10 +39,23 @@ const UNKNOWN_CLUSTER: &str = "UNKNOWN_CLUSTER";
 const LEASE_ACTIVE: &str = "LEASE_ACTIVE";
 const LIMIT: &str = "LIMIT";
 const DENIED: &str = "DENIED";
-const BUSY: &str = "BUSY";
-const FULL: &str = "FULL";
 const NO_SYNC: &str = "NO_SYNC";
 const UNAVAILABLE: &str = "UNAVAILABLE";
+
+/// Too much at once: the same may pass a moment later.
+pub const BUSY: &str = "BUSY";
+/// No room in this registry process: another one may have some.
+pub const FULL: &str = "FULL";
+/// An export or import is not there.
+pub const ABSENT: &str = "ABSENT";
+/// A path is not served.
+pub const NO_ROUTE: &str = "NO_ROUTE";
+/// A method is not served at a path.
+pub const NO_METHOD: &str = "NO_METHOD";
+/// A body is not JSON.
+pub const MEDIA_TYPE: &str = "MEDIA_TYPE";
+/// A request comes too slowly.
+pub const TOO_SLOW: &str = "TOO_SLOW";
 
 fn with_reason<const N: usize>(
     code: Code,
@@ -103,6 +121,11 @@ pub fn full(message: String, limit: &str, most: usize) -> Status {
 /// Something that the caller's certificate does not allow.
 pub fn denied(message: impl Into<String>) -> Status {
     with_reason(Code::PermissionDenied, message.into(), DENIED, [])
+}
+
+/// A request that does not reach a call, by one of the reasons above.
+pub fn unserved(code: Code, reason: &str, message: String) -> Status {
+    with_reason(code, message, reason, [])
 }
 
 /// The registry cannot answer now; another one may.

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use mcs_core::registry::Refused;
 use mcs_proto::convert::ConversionError;
 use mcs_proto::status;
+use mcs_runtime::http::TooSlow;
 use tonic::{Code, Status};
 
 use crate::caller::Denied;
@@ -56,6 +57,38 @@ pub(crate) enum Error {
     /// What the store holds of the clusterset could not be read.
     #[error("what is held of the clusterset cannot be read: {0}")]
     Store(#[from] Failed),
+    /// A message of a body is larger than the registry reads.
+    #[error(
+        "a message has at most {most} bytes here (--max-message-bytes); larger sets of endpoints go in chunks"
+    )]
+    TooLarge {
+        /// The most bytes.
+        most: usize,
+    },
+    /// A body came too slowly.
+    #[error(transparent)]
+    TooSlow(TooSlow),
+    /// A body that is not JSON.
+    #[error("{problem}")]
+    Media {
+        /// The header, and what it should be.
+        problem: &'static str,
+    },
+    /// Something that could be there.
+    #[error("there is no {what}")]
+    Absent {
+        /// What it would be, with its name.
+        what: String,
+    },
+    /// A path that is not served.
+    #[error("nothing is served at this path; GET / says what is served")]
+    NoRoute,
+    /// A method that is not served at a path.
+    #[error("this path takes {allowed}")]
+    NoMethod {
+        /// Those that are.
+        allowed: String,
+    },
     /// The registry ends.
     #[error("this registry is shutting down: go on with another, or with this one once it is back")]
     Draining,
@@ -63,21 +96,51 @@ pub(crate) enum Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        match &error {
+        Self::from(&error)
+    }
+}
+
+impl From<&Error> for Status {
+    fn from(error: &Error) -> Self {
+        match error {
             Error::Invalid(invalid) => status::invalid(invalid),
             Error::Refused(refused) => status::refused(refused),
             Error::Denied(denied) => status::denied(denied.to_string()),
             Error::Limit { limit, most } => status::limit(error.to_string(), limit, *most),
             Error::Full { flag, most, .. } => status::full(error.to_string(), flag, *most),
-            Error::Stalled { .. } => Self::deadline_exceeded(error.to_string()),
+            Error::Stalled { .. } | Error::TooSlow(_) => {
+                status::unserved(Code::DeadlineExceeded, status::TOO_SLOW, error.to_string())
+            }
             Error::Stream(broken) => Self::new(broken.code(), error.to_string()),
+            Error::TooLarge { most } => status::limit(error.to_string(), "max-message-bytes", *most),
+            Error::Media { .. } => {
+                status::unserved(Code::InvalidArgument, status::MEDIA_TYPE, error.to_string())
+            }
+            Error::Absent { .. } => status::unserved(Code::NotFound, status::ABSENT, error.to_string()),
+            Error::NoRoute => status::unserved(Code::NotFound, status::NO_ROUTE, error.to_string()),
+            Error::NoMethod { .. } => {
+                status::unserved(Code::Unimplemented, status::NO_METHOD, error.to_string())
+            }
             Error::Store(_) | Error::Draining => status::unavailable(error.to_string()),
         }
     }
 }
 
+impl Error {
+    /// The HTTP code: where HTTP knows more than gRPC's codes do, that; else the one that goes with the gRPC code.
+    pub(crate) const fn http_code(&self, code: Code) -> StatusCode {
+        match self {
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Stalled { .. } | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::Media { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            _ => http_code(code),
+        }
+    }
+}
+
 /// The HTTP code that goes with a gRPC code (the mapping of google.rpc.Code).
-pub(crate) const fn http_code(code: Code) -> StatusCode {
+const fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
@@ -98,6 +161,8 @@ pub(crate) const fn http_code(code: Code) -> StatusCode {
 #[cfg(test)]
 mod tests {
     use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId};
+
+    use mcs_runtime::http::Pace;
 
     use super::*;
     use crate::caller::Caller;
@@ -132,19 +197,23 @@ mod tests {
             ),
             (Error::Limit { limit: "clustersets", most: 1 }, Code::ResourceExhausted, 429),
             (Error::Full { what: "streams", flag: "max-streams", most: 1 }, Code::ResourceExhausted, 429),
-            (Error::Stalled { limit: Duration::from_secs(15) }, Code::DeadlineExceeded, 504),
+            (Error::Stalled { limit: Duration::from_secs(15) }, Code::DeadlineExceeded, 408),
             (Error::Stream(Status::cancelled("gone")), Code::Cancelled, 500),
             (Error::Stream(Status::out_of_range("too large")), Code::OutOfRange, 400),
             (Error::Store(Failed::Throttled { reason: "rate".to_owned() }), Code::Unavailable, 503),
+            (Error::TooLarge { most: 1 }, Code::ResourceExhausted, 413),
+            (Error::TooSlow(TooSlow { pace: Pace::default(), got: 1 }), Code::DeadlineExceeded, 408),
+            (Error::Media { problem: "content-type" }, Code::InvalidArgument, 415),
+            (Error::Absent { what: "import shop/cart".to_owned() }, Code::NotFound, 404),
+            (Error::NoRoute, Code::NotFound, 404),
+            (Error::NoMethod { allowed: "GET".to_owned() }, Code::Unimplemented, 405),
             (Error::Draining, Code::Unavailable, 503),
         ];
         for (error, code, http) in cases {
             let told = error.to_string();
-            let status = Status::from(error);
-            assert_eq!(
-                (status.code(), http_code(status.code()).as_u16(), status.message()),
-                (code, http, &*told)
-            );
+            let status = Status::from(&error);
+            let http_code = error.http_code(status.code()).as_u16();
+            assert_eq!((status.code(), http_code, status.message()), (code, http, &*told));
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::Config;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::service::Service;
+use crate::streams::Streams;
 
 /// Why the port is no longer served.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +58,7 @@ pub(crate) async fn serve(
     config: Config,
     service: Arc<Service>,
     metrics: Metrics,
+    streams: Streams,
     shutdown: Watch,
 ) -> Result<(), Failed> {
     let (health, health_server) = tonic_health::server::health_reporter();
@@ -79,7 +81,7 @@ pub(crate) async fn serve(
     };
     let routes = Routes::new(health_server).add_service(reflection).add_service(members).add_service(imports);
     let full = move || async move { Status::from(config.full()).into_http::<Body>() };
-    http::Port::new("grpc", streams::bounded(routes.into_axum_router(), config.max_streams), config.limits())
+    http::Port::new("grpc", streams::bounded(routes.into_axum_router(), streams), config.limits())
         .protocol(http::Protocol::Http2)
         .full(Router::new().fallback(full))
         .metrics(connections)

@@ -14,6 +14,7 @@
 //! | `lists` | pages of clusters, exports and imports |
 //! | `calls` | the calls of the API: messages in, messages out |
 //! | `grpc`, `rest` | the same calls over two transports |
+//! | `streams` | the watches and syncs that are open |
 //! | `error` | what can go wrong, and how each transport says it |
 //! | `metrics` | sizes and counts, collected when they are asked for |
 //!
@@ -32,9 +33,12 @@ mod metrics;
 mod rest;
 mod service;
 pub mod store;
+mod streams;
 mod unsaved;
 mod verdicts;
 mod watch;
+
+pub use rest::openapi;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +60,7 @@ use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::service::Service;
 use crate::store::{Calls, Store};
+use crate::streams::Streams;
 
 /// How long requests under way may take after the end began. Watches end at once.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -140,8 +145,10 @@ pub async fn serve(
     tasks.spawn_background("admin", admin::serve(admin, registry, ready));
     tasks.spawn("judge", Arc::clone(&service).judge());
     tasks.spawn("store", Arc::clone(&service).keep(stored));
-    tasks.spawn("grpc", grpc::serve(grpc, config, Arc::clone(&service), metrics.clone(), shutdown.clone()));
-    tasks.spawn("rest", rest::serve(rest, config, service, metrics, shutdown.clone()));
+    let streams = Streams::new(config.max_streams);
+    let shared = (Arc::clone(&service), metrics.clone(), streams.clone(), shutdown.clone());
+    tasks.spawn("grpc", grpc::serve(grpc, config, shared.0, shared.1, shared.2, shared.3));
+    tasks.spawn("rest", rest::serve(rest, config, service, metrics, streams, shutdown.clone()));
     serving.ready();
 
     // The listeners have their own grace, so that what is cut is named; this one is for what hangs.

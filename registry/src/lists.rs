@@ -55,6 +55,11 @@ impl Page {
         Ok(Self { size, bytes, after })
     }
 
+    /// The page that begins with an entry, or with the next one where it is not there, and has no other.
+    pub(crate) fn of_one(entry: &[&str], bytes: usize) -> Self {
+        Self { size: 1, bytes, after: Some(Place { entry: entry.join("/"), pieces: 0 }) }
+    }
+
     /// Fills the page from entries in order, each with its pieces; gives the token of the next page, empty when there
     /// is none. An entry's pieces are made only when they are needed.
     fn fill<T: Message, P: IntoIterator<Item = T>>(

@@ -1,50 +1,58 @@
-//! Reads as REST: proto3 JSON of the same messages; errors are `google.rpc.Status` with the HTTP code that matches.
+//! The calls as REST: proto3 JSON of the same messages under resource paths, with errors as `google.rpc.Status` and the
+//! HTTP code that matches.
+//!
+//! | module | does |
+//! |---|---|
+//! | `routes` | every route, in one table |
+//! | `request` | path, query and body → a message |
+//! | `body` | limits of bodies; objects one after another |
+//! | `json` | proto3 JSON as it comes in |
+//! | `serve` | what each route does |
+//! | `answer` | messages and errors as they go out |
+//! | `openapi` | the document of all this, made from the table and the proto files |
+//!
+//! A stream of messages is a stream of JSON values, one a line. Nothing is decided here: messages go to [`crate::calls`],
+//! as gRPC's do (docs/decisions/0011).
+
+mod answer;
+mod body;
+mod json;
+pub mod openapi;
+mod request;
+mod routes;
+mod serve;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode, Uri};
+use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get};
-use mcs_core::ids::{ClusterId, ClustersetId};
-use mcs_proto::convert::ConversionError;
+use axum::response::Response;
+use axum::routing::any;
 use mcs_runtime::http::{self, Pace, pace};
 use mcs_runtime::shutdown::Watch;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::net::TcpListener;
-use tonic::{Code, Status};
-use tonic_types::StatusExt;
+use tonic::Code;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use self::routes::{Call, ROUTES, Route};
 use crate::Config;
-use crate::error::{Error, http_code};
-use crate::lists::Page;
-use crate::metrics::Metrics;
+use crate::error::Error;
+use crate::metrics::{Metrics, Request as Measured};
 use crate::service::Service;
+use crate::streams::Streams;
 
-/// A page has at most about this many bytes as protobuf: what a person asks for comes whole, and nothing grows without
-/// bound.
-const PAGE_BYTES: usize = 32 * 1024 * 1024;
+/// The document that `/openapi.json` answers with; `make openapi` makes it.
+const OPENAPI: &str = include_str!("../../docs/openapi.json");
 
 #[derive(Clone)]
 struct Rest {
     service: Arc<Service>,
     metrics: Metrics,
-}
-
-/// What may be asked of a list; other parameters are ignored.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Asked {
-    include_endpoints: bool,
-    cluster: String,
-    page_size: u32,
-    page_token: String,
+    streams: Streams,
+    /// The largest message that is read, in bytes.
+    most: usize,
 }
 
 /// Serves the port until the drain is over.
@@ -53,11 +61,12 @@ pub(crate) async fn serve(
     config: Config,
     service: Arc<Service>,
     metrics: Metrics,
+    streams: Streams,
     shutdown: Watch,
 ) {
-    let full = move || async move { refused(&Status::from(config.full())) };
+    let full = move || async move { answer::refused(&config.full()).1 };
     let connections = metrics.connections().clone();
-    let routes = router(service, metrics).layer(from_fn_with_state(Pace::default(), pace));
+    let routes = router(Rest { service, metrics, streams, most: config.max_message_bytes });
     http::Port::new("rest", routes, config.limits())
         .full(Router::new().fallback(full))
         .metrics(connections)
@@ -66,109 +75,108 @@ pub(crate) async fn serve(
 }
 
 /// The routes of the REST port.
-fn router(service: Arc<Service>, metrics: Metrics) -> Router {
-    let list = |handler: MethodRouter<Rest>| handler.fallback(not_allowed);
-    Router::new()
-        .route("/v1/clustersets/{clusterset}/clusters", list(get(clusters)))
-        .route("/v1/clustersets/{clusterset}/exports", list(get(exports)))
-        .route("/v1/clustersets/{clusterset}/imports", list(get(imports)))
-        .fallback(not_found)
-        .layer(CatchPanicLayer::custom(|_| {
-            refused(&Status::internal("this request failed; see the registry's log"))
-        }))
-        .with_state(Rest { service, metrics })
+fn router(rest: Rest) -> Router {
+    let mut router = Router::new();
+    for (path, routes) in by_path() {
+        let serve = move |State(rest): State<Rest>, request| async move { rest.serve(routes, request).await };
+        let mut served = any(serve);
+        // The messages of a sync have their own time.
+        if !routes.iter().any(|route| route.call == Call::Sync) {
+            served = served.layer(from_fn_with_state(Pace::default(), pace));
+        }
+        router = router.route(path, served);
+    }
+    router
+        .fallback(async || answer::refused(&Error::NoRoute).1)
+        .layer(CatchPanicLayer::custom(|_| answer::panicked()))
+        .with_state(rest)
 }
 
-type Named = Result<Path<String>, PathRejection>;
-type Params = Result<Query<Asked>, QueryRejection>;
-
-async fn clusters(rest: State<Rest>, clusterset: Named, asked: Params) -> Response {
-    rest.answer("ListClusters", clusterset, asked, |service, clusterset, _, page| {
-        Ok(service.list_clusters(clusterset, page))
-    })
+/// The paths, each with its routes.
+fn by_path() -> impl Iterator<Item = (&'static str, &'static [Route])> {
+    let same = |one: &Route, next: &Route| one.path == next.path;
+    ROUTES.chunk_by(same).filter_map(|routes| Some((routes.first()?.path, routes)))
 }
 
-async fn exports(rest: State<Rest>, clusterset: Named, asked: Params) -> Response {
-    rest.answer("ListExports", clusterset, asked, |service, clusterset, asked, page| {
-        let of = match asked.cluster.as_str() {
-            "" => None,
-            cluster => Some(ClusterId::new(cluster).map_err(ConversionError::from)?),
-        };
-        Ok(service.list_exports(clusterset, of.as_ref(), asked.include_endpoints, page))
-    })
-}
-
-async fn imports(rest: State<Rest>, clusterset: Named, asked: Params) -> Response {
-    rest.answer("ListImports", clusterset, asked, |service, clusterset, asked, page| {
-        Ok(service.list_imports(clusterset, asked.include_endpoints, page))
-    })
+/// The methods that a path takes.
+fn allowed(routes: &[Route]) -> String {
+    let mut methods: Vec<_> = routes.iter().map(|route| route.method.as_str()).collect();
+    if methods.contains(&Method::GET.as_str()) {
+        methods.push(Method::HEAD.as_str());
+    }
+    methods.push(Method::OPTIONS.as_str());
+    methods.join(", ")
 }
 
 impl Rest {
-    fn answer<T: Serialize>(
-        &self,
-        method: &'static str,
-        clusterset: Named,
-        asked: Params,
-        list: impl FnOnce(&Service, &ClustersetId, &Asked, &Page) -> Result<T, Error>,
-    ) -> Response {
-        let request = self.metrics.begin("rest", method);
-        let listed = read(clusterset, asked)
-            .and_then(|(clusterset, asked, page)| list(&self.service, &clusterset, &asked, &page))
-            .map_err(Status::from);
-        let code = listed.as_ref().map_or_else(Status::code, |_| Code::Ok);
-        let response = match listed {
-            Ok(listed) => written(StatusCode::OK, &listed),
-            Err(status) => refused(&status),
+    /// Answers a request by the route of its method, out of those of its path. HEAD is a GET whose body is not sent.
+    async fn serve(&self, routes: &'static [Route], request: Request) -> Response {
+        if *request.method() == Method::OPTIONS {
+            return answer::allows(&allowed(routes));
+        }
+        let wanted = match *request.method() {
+            Method::HEAD => &Method::GET,
+            ref method => method,
         };
-        request.ended(code);
+        let Some(route) = routes.iter().find(|route| route.method == *wanted) else {
+            return answer::refused(&Error::NoMethod { allowed: allowed(routes) }).1;
+        };
+        let mut measured = Some(self.metrics.begin("rest", route.call.name()));
+        let (code, response) = match self.hold(route, request, &mut measured).await {
+            Ok(response) => (Code::Ok, response),
+            Err(error) => answer::refused(&error),
+        };
+        if let Some(measured) = measured {
+            measured.ended(code);
+        }
         response
+    }
+
+    /// Serves a route; what goes on after its answer has begun holds a place among the streams.
+    async fn hold(
+        &self,
+        route: &'static Route,
+        request: Request,
+        measured: &mut Option<Measured>,
+    ) -> Result<Response, Error> {
+        if !matches!(route.call, Call::Watch | Call::Sync) {
+            return self.answer(route, request, measured).await;
+        }
+        let place = self.streams.take()?;
+        Ok(self.answer(route, request, measured).await?.map(|body| place.until_end_of(body)))
     }
 }
 
-fn read(clusterset: Named, asked: Params) -> Result<(ClustersetId, Asked, Page), Error> {
-    let Path(clusterset) =
-        clusterset.map_err(|rejection| ConversionError::new("the path", rejection.body_text()))?;
-    let clusterset = ClustersetId::new(clusterset).map_err(ConversionError::from)?;
-    let Query(asked) = asked.map_err(|rejection| ConversionError::new("the query", rejection.body_text()))?;
-    let page = Page::read(asked.page_size, &asked.page_token, PAGE_BYTES)?;
-    Ok((clusterset, asked, page))
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
 
-async fn not_found(uri: Uri) -> Response {
-    refused(&Status::not_found(format!("there is nothing at {}", uri.path())))
-}
+    use axum::body::{Body, Bytes};
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
 
-async fn not_allowed(method: Method, uri: Uri) -> Response {
-    let mut response = refused(&Status::unimplemented(format!("{method} is not served at {}", uri.path())));
-    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    response
-}
+    use super::routes::Takes;
+    use super::*;
+    use crate::service::in_memory;
 
-/// A status as JSON, with the HTTP code that goes with its code.
-fn refused(status: &Status) -> Response {
-    let details: Vec<_> = status
-        .get_details_error_info()
-        .map(|info| {
-            json!({
-                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                "reason": info.reason,
-                "domain": info.domain,
-                "metadata": info.metadata,
-            })
-        })
-        .into_iter()
-        .collect();
-    let body = json!({"code": i32::from(status.code()), "message": status.message(), "details": details});
-    written(http_code(status.code()), &body)
-}
-
-fn written(code: StatusCode, body: &impl Serialize) -> Response {
-    match serde_json::to_vec(body) {
-        Ok(body) => (code, [(CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "answer cannot be written");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    /// Within a lease, which is more than every limit.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_given_up() {
+        let (service, metrics) = in_memory();
+        let lease = service.lease();
+        let rest = Rest { service, metrics, streams: Streams::new(1), most: 1_000 };
+        let router = TowerToHyperService::new(router(rest));
+        let mut told = BTreeMap::new();
+        for route in ROUTES.iter().filter(|route| !matches!(route.takes, Takes::Nothing)) {
+            let path = route.path.replace(['{', '}'], "");
+            let begun = futures::stream::iter([Ok::<_, Infallible>(Bytes::from("{"))]);
+            let body = Body::from_stream(futures::StreamExt::chain(begun, futures::stream::pending()));
+            let request = Request::builder().method(&route.method).uri(path).body(body).unwrap();
+            let answered = tokio::time::timeout(lease, router.call(request));
+            told.insert(route.call.name(), answered.await.unwrap().unwrap().status().as_u16());
         }
+        let names = ["PutEndpoints", "PutExport", "Register", "Renew", "Sync", "Write"];
+        assert_eq!(told, names.into_iter().map(|name| (name, 408)).collect());
     }
 }

@@ -484,3 +484,27 @@ fn check(op: Op, mut dropped: Vec<Dropped>) -> Result<(Op, Vec<Dropped>), Refusa
     };
     Ok((op, dropped))
 }
+
+/// A registry without ports, on a clock that stands still.
+#[cfg(test)]
+pub(crate) fn in_memory() -> (Arc<Service>, crate::metrics::Metrics) {
+    use mcs_core::time::ManualClock;
+    use mcs_core::timing::Timing;
+
+    use crate::store::{Calls, Memory};
+
+    let (clock, timing) = (Arc::new(ManualClock::default()), Timing::default());
+    let policy = Policy {
+        timing,
+        mass_expiry_threshold_percent: 50,
+        mass_expiry_min_active: 3,
+        mass_expiry_hold: timing.lease(),
+        max_clusters: 1,
+        max_exports: 1,
+        max_writes_per_second: 1,
+    };
+    let metrics = crate::metrics::Metrics::register(&prometheus::Registry::new(), clock.clone()).unwrap();
+    let calls = Calls::new(Arc::new(Memory::default()), timing.store_limit(), metrics.clone());
+    let keeper = Keeper::new(calls, timing);
+    (Arc::new(Service::new(policy, Epoch(1), clock, keeper, Watch::default())), metrics)
+}

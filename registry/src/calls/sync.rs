@@ -1,6 +1,7 @@
 //! `Members.Sync`: begin, names, names end, ops, end; a stream that breaks deletes nothing.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use mcs_core::ids::ServiceKey;
@@ -26,8 +27,8 @@ pub(crate) const ANSWERS: usize = 16;
 pub(crate) type Answers = mpsc::Sender<Result<pb::SyncResponse, Status>>;
 
 /// A sync that has begun.
-pub(crate) struct Sync<'a, S> {
-    service: &'a Service,
+pub(crate) struct Sync<S> {
+    service: Arc<Service>,
     writer: Writer,
     version: Version,
     requests: S,
@@ -55,10 +56,14 @@ pub(crate) async fn until_over(
     Some(code)
 }
 
-impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
+impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
     /// Begins a sync with the first of `requests`.
-    pub(crate) async fn begin(service: &'a Service, caller: &Caller, mut requests: S) -> Result<Self, Error> {
-        let Some(Ask::Begin(begin)) = next(service, &mut requests).await? else {
+    pub(crate) async fn begin(
+        service: Arc<Service>,
+        caller: &Caller,
+        mut requests: S,
+    ) -> Result<Self, Error> {
+        let Some(Ask::Begin(begin)) = next(&service, &mut requests).await? else {
             return Err(ConversionError::new("step", "a sync must begin with begin").into());
         };
         let writer = caller.writer(Member::read(begin.clusterset, begin.cluster, begin.uid)?)?;
@@ -74,7 +79,7 @@ impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
         let mut reader = OpReader::default();
         let mut ops = 0;
         loop {
-            match next(self.service, &mut self.requests).await? {
+            match next(&self.service, &mut self.requests).await? {
                 Some(Ask::Op(op)) => {
                     ops += 1;
                     let Some(op) = reader.push(op)? else { continue };
@@ -101,10 +106,10 @@ impl<'a, S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<'a, S> {
 
     /// Takes the names, and says which are wanted.
     async fn take_names(&mut self, answers: &Answers) -> Result<BTreeSet<ServiceKey>, Error> {
-        let most = most_names(self.service);
+        let most = most_names(&self.service);
         let mut named = BTreeSet::new();
         loop {
-            match next(self.service, &mut self.requests).await? {
+            match next(&self.service, &mut self.requests).await? {
                 Some(Ask::Names(more)) => {
                     let read =
                         |name: &pb::SyncName| Ok((read_key(name.key.as_ref())?, read_leaf(&name.leaf)?));
@@ -151,38 +156,18 @@ async fn tell(answers: &Answers, step: Tell) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use mcs_core::ids::Epoch;
-    use mcs_core::registry::Policy;
-    use mcs_core::time::ManualClock;
-    use mcs_core::timing::Timing;
-    use mcs_runtime::shutdown::Watch;
-
     use super::*;
-    use crate::keeper::Keeper;
-    use crate::metrics::Metrics;
-    use crate::store::{Calls, Memory};
+    use crate::service::in_memory;
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_that_says_nothing_is_given_up() {
-        let (clock, timing) = (Arc::new(ManualClock::default()), Timing::default());
-        let policy = Policy {
-            timing,
-            mass_expiry_threshold_percent: 50,
-            mass_expiry_min_active: 3,
-            mass_expiry_hold: timing.lease(),
-            max_clusters: 1,
-            max_exports: 1,
-            max_writes_per_second: 1,
-        };
-        let metrics = Metrics::register(&prometheus::Registry::new(), clock.clone()).unwrap();
-        let calls = Calls::new(Arc::new(Memory::default()), timing.store_limit(), metrics);
-        let service = Service::new(policy, Epoch(1), clock, Keeper::new(calls, timing), Watch::default());
+        let (service, _) = in_memory();
         let silent = futures::stream::pending();
         let begun =
-            tokio::time::timeout(timing.lease(), Sync::begin(&service, &Caller::Anyone, silent)).await;
+            tokio::time::timeout(service.lease(), Sync::begin(service.clone(), &Caller::Anyone, silent))
+                .await;
         let error = begun.unwrap().err().unwrap();
         assert!(matches!(error, Error::Stalled { limit } if limit == Duration::from_secs(15)), "{error}");
     }

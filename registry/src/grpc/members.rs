@@ -1,5 +1,7 @@
 //! `dynamo.mcs.v1.Members`.
 
+use std::sync::Arc;
+
 use futures::TryStreamExt;
 use mcs_proto::pb;
 use mcs_proto::pb::members_server::Members;
@@ -57,7 +59,8 @@ impl Members for Grpc {
             let measured = grpc.metrics.begin("grpc", "Sync");
             let steps = async {
                 let requests = request.into_inner().map_err(Error::Stream);
-                Sync::begin(&grpc.service, &caller, requests).await?.lead(&answers, false).await
+                let service = Arc::clone(&grpc.service);
+                Sync::begin(service, &caller, requests).await?.lead(&answers, false).await
             };
             if let Some(code) = until_over(&grpc.service, &answers, steps).await {
                 measured.ended(code);

@@ -7,8 +7,6 @@
 //! | Sync | until it is over; one of `--max-streams` | each message in its time, see [`crate::calls::sync`] |
 //! | all others | briefly | keeps its pace |
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -16,10 +14,9 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use mcs_runtime::http::{Pace, TooSlow, pace};
-use tokio::sync::Semaphore;
 use tonic::Status;
 
-use crate::error::Error;
+use crate::streams::Streams;
 
 const SYNC: &str = "/dynamo.mcs.v1.Members/Sync";
 
@@ -31,16 +28,8 @@ const STREAMS: [&str; 4] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ];
 
-/// The streams of the process.
-#[derive(Clone)]
-struct Streams {
-    most: usize,
-    free: Arc<Semaphore>,
-}
-
 /// The calls of `routes`, bounded.
-pub(super) fn bounded(routes: Router, max_streams: usize) -> Router {
-    let streams = Streams { most: max_streams, free: Arc::new(Semaphore::new(max_streams)) };
+pub(super) fn bounded(routes: Router, streams: Streams) -> Router {
     routes
         .layer(from_fn(tell_slowness))
         .layer(from_fn_with_state(Pace::default(), keep_pace))
@@ -52,18 +41,9 @@ async fn count(State(streams): State<Streams>, request: Request, next: Next) -> 
     if !STREAMS.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    match Arc::clone(&streams.free).try_acquire_owned() {
-        Ok(place) => {
-            let held = move |frame| {
-                let _ = &place;
-                frame
-            };
-            next.run(request).await.map(|body| Body::new(body.map_frame(held)))
-        }
-        Err(_) => {
-            let full = Error::Full { what: "streams", flag: "max-streams", most: streams.most };
-            Status::from(full).into_http()
-        }
+    match streams.take() {
+        Ok(place) => next.run(request).await.map(|body| place.until_end_of(body)),
+        Err(full) => Status::from(full).into_http(),
     }
 }
 
@@ -101,7 +81,8 @@ mod tests {
             let read = axum::body::to_bytes(body, usize::MAX).await;
             format!("{:?}", read.map_err(|error| Status::from_error(error.into()).code()))
         };
-        let service = TowerToHyperService::new(bounded(Router::new().route(path, post(handler)), 1));
+        let service =
+            TowerToHyperService::new(bounded(Router::new().route(path, post(handler)), Streams::new(1)));
         let silent = Body::from_stream(futures::stream::pending::<Result<&[u8], axum::Error>>());
         let request = Request::post(path).body(silent).unwrap();
         let day = std::time::Duration::from_secs(24 * 60 * 60);

@@ -129,11 +129,6 @@ impl Started {
             }
         }
     }
-
-    /// Status line and body of a GET on the REST port.
-    pub(crate) async fn get(&self, path: &str) -> (String, String) {
-        http(self.rest, "GET", path).await
-    }
 }
 
 /// The controller of a cluster, as far as its registry sees it.

@@ -1,0 +1,191 @@
+//! What each route does: a request becomes the message of a call, and its answer a response.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures::{StreamExt, stream};
+use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey};
+use mcs_core::registry::Refused;
+use mcs_proto::convert::ConversionError;
+use mcs_proto::pb;
+use mcs_proto::pb::op::Act;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::request::{Ids, Input};
+use super::routes::{Call, ROUTES, Route};
+use super::{OPENAPI, Rest, answer};
+use crate::calls;
+use crate::calls::sync::{ANSWERS, Sync, until_over};
+use crate::error::Error;
+use crate::lists::Page;
+use crate::metrics::Request as Measured;
+
+/// A page has at most about this many bytes as protobuf: what a person asks for comes whole, and nothing grows without
+/// bound.
+const PAGE_BYTES: usize = 32 * 1024 * 1024;
+
+/// The identities that the messages of a member begin with.
+const MEMBER: [&str; 2] = ["clusterset", "cluster"];
+
+impl Rest {
+    /// Serves a route. What goes on after its answer has begun takes `measured`.
+    pub(super) async fn answer(
+        &self,
+        route: &'static Route,
+        request: Request,
+        measured: &mut Option<Measured>,
+    ) -> Result<Response, Error> {
+        let input = Input::read(route, request, self.most).await?;
+        let (service, caller) = (&*self.service, input.caller.clone());
+        match route.call {
+            Call::Index => answer::message(&index()),
+            Call::OpenApi => Ok(([(CONTENT_TYPE, answer::JSON)], OPENAPI).into_response()),
+            Call::Register => {
+                answer::message(&calls::register(service, &caller, input.message().await?).await?)
+            }
+            Call::Renew => answer::message(&calls::renew(service, &caller, input.message().await?)?),
+            Call::RemoveCluster => {
+                answer::message(&calls::remove_cluster(service, &caller, input.message().await?).await?)
+            }
+            Call::PutExport | Call::PutEndpoints | Call::DeleteExport => self.change(route.call, input).await,
+            Call::Write => {
+                let requests = input.messages(|ids, message| ids.fill(&MEMBER, message))?;
+                answer::message(&calls::write(service, &caller, requests).await?)
+            }
+            Call::Sync => self.sync(input, measured).await,
+            Call::Watch => {
+                let steps = calls::watch(service, input.message().await?).await?;
+                let unreadable = |_| Status::internal("a step cannot be read");
+                Ok(answer::lines(steps.map(move |step| step?.decoded().map_err(unreadable))))
+            }
+            Call::ListClusters => {
+                answer::message(&calls::list_clusters(service, input.message().await?, PAGE_BYTES)?)
+            }
+            Call::ListExports => {
+                answer::message(&calls::list_exports(service, input.message().await?, PAGE_BYTES)?)
+            }
+            Call::ListImports => {
+                answer::message(&calls::list_imports(service, input.message().await?, PAGE_BYTES)?)
+            }
+            Call::GetCluster => answer::message(&self.cluster(&input.ids)?),
+            Call::GetExport => answer::message(&self.export(input).await?),
+            Call::GetImport => answer::message(&self.import(input).await?),
+        }
+    }
+
+    /// One change as a write of its own. A refused one is an error, as there is no other that it could not block.
+    async fn change(&self, call: Call, input: Input) -> Result<Response, Error> {
+        let caller = input.caller.clone();
+        let key = pb::ServiceKey::from(&key(&input.ids)?);
+        let mut fields = input.fields().await?;
+        let mut request: pb::WriteRequest = fields.take(&["clusterset", "cluster", "uid", "version"])?;
+        let act = match call {
+            Call::PutExport => Act::Put(fields.message()?),
+            Call::PutEndpoints => Act::PutEndpoints(fields.message()?),
+            _ => {
+                fields.require("term")?;
+                fields.require("seq")?;
+                request.version = Some(fields.message()?);
+                Act::Delete(pb::DeleteExport {})
+            }
+        };
+        request.ops.push(pb::Op { key: Some(key), act: Some(act) });
+        let written = calls::write(&self.service, &caller, stream::iter([Ok(request)])).await?;
+        match written.results.iter().find_map(|result| result.refused.clone()) {
+            Some(refused) => Err(ConversionError::new(refused.field, refused.problem).into()),
+            None => answer::message(&written),
+        }
+    }
+
+    /// Answers when the sync has begun, so that what does not begin is an error like any other.
+    async fn sync(&self, input: Input, measured: &mut Option<Measured>) -> Result<Response, Error> {
+        let caller = input.caller.clone();
+        let requests = input.messages(|ids, message| match message.get_mut("begin") {
+            Some(Value::Object(begin)) => ids.fill(&MEMBER, begin),
+            _ => Ok(()),
+        })?;
+        let service = Arc::clone(&self.service);
+        let sync = tokio::select! {
+            begun = Sync::begin(Arc::clone(&self.service), &caller, requests) => begun?,
+            () = self.service.shutdown().draining() => return Err(Error::Draining),
+        };
+        let (answers, receiver) = mpsc::channel(ANSWERS);
+        let measured = measured.take();
+        tokio::spawn(async move {
+            let code = until_over(&service, &answers, sync.lead(&answers, true)).await;
+            if let (Some(measured), Some(code)) = (measured, code) {
+                measured.ended(code);
+            }
+        });
+        Ok(answer::lines(ReceiverStream::new(receiver)))
+    }
+
+    fn cluster(&self, ids: &Ids) -> Result<pb::Cluster, Error> {
+        let (clusterset, cluster) = (clusterset(ids)?, cluster(ids)?);
+        let page = Page::of_one(&[cluster.as_str()], PAGE_BYTES);
+        let listed = self.service.list_clusters(&clusterset, &page).clusters.into_iter().next();
+        let found = listed.filter(|listed| listed.cluster == cluster.as_str());
+        Ok(found.ok_or(Refused::Unknown { cluster })?)
+    }
+
+    async fn export(&self, input: Input) -> Result<pb::Export, Error> {
+        let (clusterset, cluster, key) = (clusterset(&input.ids)?, cluster(&input.ids)?, key(&input.ids)?);
+        let pb::ListExportsRequest { include_endpoints, .. } = input.message().await?;
+        let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str(), cluster.as_str()], PAGE_BYTES);
+        let listed = self.service.list_exports(&clusterset, Some(&cluster), include_endpoints, &page);
+        let found = listed.exports.into_iter().next().filter(|export| export.key == Some((&key).into()));
+        only(found, &listed.next_page_token, &format!("{key}/{cluster}"))?
+            .ok_or_else(|| Error::Absent { what: format!("export {key} of cluster {cluster}") })
+    }
+
+    async fn import(&self, input: Input) -> Result<pb::Import, Error> {
+        let (clusterset, key) = (clusterset(&input.ids)?, key(&input.ids)?);
+        let pb::ListImportsRequest { include_endpoints, .. } = input.message().await?;
+        let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str()], PAGE_BYTES);
+        let listed = self.service.list_imports(&clusterset, include_endpoints, &page);
+        let found = listed.imports.into_iter().next().filter(|import| import.key == Some((&key).into()));
+        only(found, &listed.next_page_token, &key.to_string())?
+            .ok_or_else(|| Error::Absent { what: format!("import {key}") })
+    }
+}
+
+fn clusterset(ids: &Ids) -> Result<ClustersetId, ConversionError> {
+    Ok(ClustersetId::new(ids.get("clusterset"))?)
+}
+
+fn cluster(ids: &Ids) -> Result<ClusterId, ConversionError> {
+    Ok(ClusterId::new(ids.get("cluster"))?)
+}
+
+fn key(ids: &Ids) -> Result<ServiceKey, ConversionError> {
+    Ok(ServiceKey::new(ids.get("namespace"), ids.get("name"))?)
+}
+
+/// What was found on a page of one entry, when all of it is there.
+fn only<T>(found: Option<T>, next_page: &str, entry: &str) -> Result<Option<T>, Error> {
+    let goes_on = next_page.strip_prefix(entry).is_some_and(|rest| rest.starts_with('~'));
+    if found.is_some() && goes_on {
+        return Err(Error::Limit {
+            limit: "the number of bytes in an answer; the list has pages",
+            most: PAGE_BYTES,
+        });
+    }
+    Ok(found)
+}
+
+/// What a person is shown at `/`.
+fn index() -> Value {
+    let routes: Vec<_> = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    json!({
+        "program": "mcs-registry",
+        "version": mcs_runtime::version(),
+        "api": "dynamo.mcs.v1",
+        "document": "/openapi.json",
+        "routes": routes,
+    })
+}
