@@ -12,7 +12,7 @@
 //! | `openapi` | the document of all this, made from the table and the proto files |
 //!
 //! A stream of messages is a stream of JSON values, one a line. Nothing is decided here: messages go to [`crate::calls`],
-//! as gRPC's do (docs/decisions/0011).
+//! as gRPC's do (docs/decisions/0012).
 
 mod answer;
 mod body;
@@ -46,6 +46,10 @@ use crate::streams::Streams;
 /// The document that `/openapi.json` answers with; `make openapi` makes it.
 const OPENAPI: &str = include_str!("../../docs/openapi.json");
 
+/// A page has at most about this many bytes as protobuf: what a person asks for comes whole, and nothing grows without
+/// bound.
+const PAGE_BYTES: usize = 32 * 1024 * 1024;
+
 #[derive(Clone)]
 struct Rest {
     service: Arc<Service>,
@@ -53,6 +57,8 @@ struct Rest {
     streams: Streams,
     /// The largest message that is read, in bytes.
     most: usize,
+    /// The most bytes of a page, about, as protobuf.
+    page: usize,
 }
 
 /// Serves the port until the drain is over.
@@ -66,7 +72,7 @@ pub(crate) async fn serve(
 ) {
     let full = move || async move { answer::refused(&config.full()).1 };
     let connections = metrics.connections().clone();
-    let routes = router(Rest { service, metrics, streams, most: config.max_message_bytes });
+    let routes = router(Rest { service, metrics, streams, most: config.max_message_bytes, page: PAGE_BYTES });
     http::Port::new("rest", routes, config.limits())
         .full(Router::new().fallback(full))
         .metrics(connections)
@@ -148,35 +154,4 @@ impl Rest {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::convert::Infallible;
-
-    use axum::body::{Body, Bytes};
-    use hyper::service::Service;
-    use hyper_util::service::TowerToHyperService;
-
-    use super::routes::Takes;
-    use super::*;
-    use crate::service::in_memory;
-
-    /// Within a lease, which is more than every limit.
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_given_up() {
-        let (service, metrics) = in_memory();
-        let lease = service.lease();
-        let rest = Rest { service, metrics, streams: Streams::new(1), most: 1_000 };
-        let router = TowerToHyperService::new(router(rest));
-        let mut told = BTreeMap::new();
-        for route in ROUTES.iter().filter(|route| !matches!(route.takes, Takes::Nothing)) {
-            let path = route.path.replace(['{', '}'], "");
-            let begun = futures::stream::iter([Ok::<_, Infallible>(Bytes::from("{"))]);
-            let body = Body::from_stream(futures::StreamExt::chain(begun, futures::stream::pending()));
-            let request = Request::builder().method(&route.method).uri(path).body(body).unwrap();
-            let answered = tokio::time::timeout(lease, router.call(request));
-            told.insert(route.call.name(), answered.await.unwrap().unwrap().status().as_u16());
-        }
-        let names = ["PutEndpoints", "PutExport", "Register", "Renew", "Sync", "Write"];
-        assert_eq!(told, names.into_iter().map(|name| (name, 408)).collect());
-    }
-}
+mod tests;

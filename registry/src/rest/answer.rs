@@ -30,7 +30,8 @@ const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
 /// # Errors
 /// When it cannot be written, which is a fault of this program.
 pub(super) fn message(message: &impl Serialize) -> Result<Response, Error> {
-    let text = serde_json::to_vec(message).map_err(unwritable)?;
+    let mut text = serde_json::to_vec(message).map_err(unwritable)?;
+    text.push(b'\n');
     Ok(([(CONTENT_TYPE, JSON)], text).into_response())
 }
 
@@ -85,7 +86,8 @@ fn set(response: &mut Response, name: HeaderName, value: &str) {
 
 fn problem(code: StatusCode, status: &Status) -> Response {
     // Texts in a struct can always be written.
-    let body = serde_json::to_vec(&StatusBody::from(status)).unwrap_or_default();
+    let mut body = serde_json::to_vec(&StatusBody::from(status)).unwrap_or_default();
+    body.push(b'\n');
     let mut response = (code, [(CONTENT_TYPE, JSON)], body).into_response();
     let passes = |reason: &str| matches!(reason, BUSY | FULL);
     let is_busy = status.get_details_error_info().is_some_and(|info| passes(&info.reason));

@@ -73,11 +73,21 @@ pub(super) fn shown(value: &Value) -> String {
     shortened(&value.to_string())
 }
 
+/// Text of a client as it may stand in a message or a log: not long, and without control characters.
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MOST_REPEATED) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+    let mut shown = String::new();
+    for (place, character) in text.chars().enumerate() {
+        if place == MOST_REPEATED {
+            shown.push('…');
+            break;
+        }
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
     }
+    shown
 }
 
 fn without_place(error: &serde_json::Error) -> String {

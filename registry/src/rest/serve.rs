@@ -25,10 +25,6 @@ use crate::error::Error;
 use crate::lists::Page;
 use crate::metrics::Request as Measured;
 
-/// A page has at most about this many bytes as protobuf: what a person asks for comes whole, and nothing grows without
-/// bound.
-const PAGE_BYTES: usize = 32 * 1024 * 1024;
-
 /// The identities that the messages of a member begin with.
 const MEMBER: [&str; 2] = ["clusterset", "cluster"];
 
@@ -64,13 +60,13 @@ impl Rest {
                 Ok(answer::lines(steps.map(move |step| step?.decoded().map_err(unreadable))))
             }
             Call::ListClusters => {
-                answer::message(&calls::list_clusters(service, input.message().await?, PAGE_BYTES)?)
+                answer::message(&calls::list_clusters(service, input.message().await?, self.page)?)
             }
             Call::ListExports => {
-                answer::message(&calls::list_exports(service, input.message().await?, PAGE_BYTES)?)
+                answer::message(&calls::list_exports(service, input.message().await?, self.page)?)
             }
             Call::ListImports => {
-                answer::message(&calls::list_imports(service, input.message().await?, PAGE_BYTES)?)
+                answer::message(&calls::list_imports(service, input.message().await?, self.page)?)
             }
             Call::GetCluster => answer::message(&self.cluster(&input.ids)?),
             Call::GetExport => answer::message(&self.export(input).await?),
@@ -127,7 +123,7 @@ impl Rest {
 
     fn cluster(&self, ids: &Ids) -> Result<pb::Cluster, Error> {
         let (clusterset, cluster) = (clusterset(ids)?, cluster(ids)?);
-        let page = Page::of_one(&[cluster.as_str()], PAGE_BYTES);
+        let page = Page::of_one(&[cluster.as_str()], self.page);
         let listed = self.service.list_clusters(&clusterset, &page).clusters.into_iter().next();
         let found = listed.filter(|listed| listed.cluster == cluster.as_str());
         Ok(found.ok_or(Refused::Unknown { cluster })?)
@@ -136,21 +132,33 @@ impl Rest {
     async fn export(&self, input: Input) -> Result<pb::Export, Error> {
         let (clusterset, cluster, key) = (clusterset(&input.ids)?, cluster(&input.ids)?, key(&input.ids)?);
         let pb::ListExportsRequest { include_endpoints, .. } = input.message().await?;
-        let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str(), cluster.as_str()], PAGE_BYTES);
+        let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str(), cluster.as_str()], self.page);
         let listed = self.service.list_exports(&clusterset, Some(&cluster), include_endpoints, &page);
         let found = listed.exports.into_iter().next().filter(|export| export.key == Some((&key).into()));
-        only(found, &listed.next_page_token, &format!("{key}/{cluster}"))?
+        self.only(found, &listed.next_page_token, &format!("{key}/{cluster}"))?
             .ok_or_else(|| Error::Absent { what: format!("export {key} of cluster {cluster}") })
     }
 
     async fn import(&self, input: Input) -> Result<pb::Import, Error> {
         let (clusterset, key) = (clusterset(&input.ids)?, key(&input.ids)?);
         let pb::ListImportsRequest { include_endpoints, .. } = input.message().await?;
-        let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str()], PAGE_BYTES);
+        let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str()], self.page);
         let listed = self.service.list_imports(&clusterset, include_endpoints, &page);
         let found = listed.imports.into_iter().next().filter(|import| import.key == Some((&key).into()));
-        only(found, &listed.next_page_token, &key.to_string())?
+        self.only(found, &listed.next_page_token, &key.to_string())?
             .ok_or_else(|| Error::Absent { what: format!("import {key}") })
+    }
+
+    /// What was found on a page of one entry, when all of it is there.
+    fn only<T>(&self, found: Option<T>, next_page: &str, entry: &str) -> Result<Option<T>, Error> {
+        let goes_on = next_page.strip_prefix(entry).is_some_and(|rest| rest.starts_with('~'));
+        if found.is_some() && goes_on {
+            return Err(Error::Limit {
+                limit: "the number of bytes in an answer; the list has pages",
+                most: self.page,
+            });
+        }
+        Ok(found)
     }
 }
 
@@ -164,18 +172,6 @@ fn cluster(ids: &Ids) -> Result<ClusterId, ConversionError> {
 
 fn key(ids: &Ids) -> Result<ServiceKey, ConversionError> {
     Ok(ServiceKey::new(ids.get("namespace"), ids.get("name"))?)
-}
-
-/// What was found on a page of one entry, when all of it is there.
-fn only<T>(found: Option<T>, next_page: &str, entry: &str) -> Result<Option<T>, Error> {
-    let goes_on = next_page.strip_prefix(entry).is_some_and(|rest| rest.starts_with('~'));
-    if found.is_some() && goes_on {
-        return Err(Error::Limit {
-            limit: "the number of bytes in an answer; the list has pages",
-            most: PAGE_BYTES,
-        });
-    }
-    Ok(found)
 }
 
 /// What a person is shown at `/`.

@@ -82,6 +82,20 @@ async fn every_call_says_which_field_is_wrong() {
             "spec.type",
             "unknown variant `NODE_PORT`",
         ),
+        (
+            "PUT",
+            CART,
+            put(json!({"spec": {"type": "\u{1b}[31m\n"}})),
+            "spec.type",
+            "unknown variant `\\u{1b}[31m\\n`",
+        ),
+        (
+            "PUT",
+            CART,
+            put(json!({"spec": {"labels": {"a\r\nb": 7}}})),
+            "spec.labels.a\\r\\nb",
+            "invalid type: integer `7`",
+        ),
         ("PUT", CART, port(json!({"port": 70_000})), "spec.ports[0].port", "70000 must be 1 to 65535"),
         (
             "PUT",
@@ -357,6 +371,9 @@ async fn what_is_null_counts_as_absent_and_both_spellings_of_a_field_are_read() 
     });
     assert_eq!(call(&registry, "PUT", EAST, body).await.0, 200);
     assert_eq!(get(&registry, EAST).await.1["version"], json!({"term": "1", "seq": "0"}));
+    // What is repeated of a request is not long.
+    let (_, answer) = call(&registry, "PUT", CART, json!({"spec": {"type": "x".repeat(100_000)}})).await;
+    assert!(answer.to_string().len() < 1_000, "{answer}");
     let spec = json!({"created_at": "2026-01-01T00:00:00Z", "trafficDistribution": null, "ports": [{"port": 80}], "ipFamilies": [1]});
     let body = json!({"uid": "uid-of-east", "version": {"term": 1, "seq": 2}, "leaf": base64(&[0; 16]), "spec": spec});
     assert_eq!(call(&registry, "PUT", CART, body).await.0, 200);

@@ -163,13 +163,13 @@ async fn watches_and_syncs_of_both_ports_share_one_limit() {
     assert_eq!((refused.status, refused.header("retry-after"), refused.json()), (429, "1", full.clone()));
     let begin = json!({"begin": {"uid": "uid-of-east", "version": {"term": 1, "seq": 2}}});
     let sync = format!("{EAST}/sync");
-    assert_eq!(post_lines(&registry, &sync, &[begin.clone()]).await, (429, vec![full]));
+    assert_eq!(post_lines(&registry, &sync, std::slice::from_ref(&begin)).await, (429, vec![full]));
 
     // A place that is given back is taken again, by whichever port.
     drop(grpc);
     let retried = async {
         loop {
-            let (status, _) = post_lines(&registry, &sync, &[begin.clone()]).await;
+            let (status, _) = post_lines(&registry, &sync, std::slice::from_ref(&begin)).await;
             if status == 200 {
                 return;
             }
