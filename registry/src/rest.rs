@@ -9,6 +9,7 @@
 //! | `json` | proto3 JSON as it comes in |
 //! | `serve` | what each route does |
 //! | `answer` | messages and errors as they go out |
+//! | `pages` | answers that may be large |
 //! | `openapi` | the document of all this, made from the table and the proto files |
 //!
 //! A stream of messages is a stream of JSON values, one a line. Nothing is decided here: messages go to [`crate::calls`],
@@ -18,6 +19,7 @@ mod answer;
 mod body;
 mod json;
 pub mod openapi;
+mod pages;
 mod request;
 mod routes;
 mod serve;
@@ -36,6 +38,7 @@ use tokio::net::TcpListener;
 use tonic::Code;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use self::pages::Pages;
 use self::routes::{Call, ROUTES, Route};
 use crate::Config;
 use crate::error::Error;
@@ -59,6 +62,7 @@ struct Rest {
     most: usize,
     /// The most bytes of a page, about, as protobuf.
     page: usize,
+    pages: Pages,
 }
 
 /// Serves the port until the drain is over.
@@ -72,8 +76,9 @@ pub(crate) async fn serve(
 ) {
     let full = move || async move { answer::refused(&config.full()).1 };
     let connections = metrics.connections().clone();
-    let routes = router(Rest { service, metrics, streams, most: config.max_message_bytes, page: PAGE_BYTES });
-    http::Port::new("rest", routes, config.limits())
+    let most = config.max_message_bytes;
+    let rest = Rest { service, metrics, streams, most, page: PAGE_BYTES, pages: Pages::default() };
+    http::Port::new("rest", router(rest), config.limits())
         .full(Router::new().fallback(full))
         .metrics(connections)
         .serve(listener, shutdown.draining_owned())

@@ -30,9 +30,17 @@ const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
 /// # Errors
 /// When it cannot be written, which is a fault of this program.
 pub(super) fn message(message: &impl Serialize) -> Result<Response, Error> {
+    Ok(([(CONTENT_TYPE, JSON)], text(message)?).into_response())
+}
+
+/// The text of a message.
+///
+/// # Errors
+/// When it cannot be written, which is a fault of this program.
+pub(super) fn text(message: &impl Serialize) -> Result<Vec<u8>, Error> {
     let mut text = serde_json::to_vec(message).map_err(unwritable)?;
     text.push(b'\n');
-    Ok(([(CONTENT_TYPE, JSON)], text).into_response())
+    Ok(text)
 }
 
 fn unwritable(error: serde_json::Error) -> Error {

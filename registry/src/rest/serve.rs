@@ -11,6 +11,8 @@ use mcs_core::registry::Refused;
 use mcs_proto::convert::ConversionError;
 use mcs_proto::pb;
 use mcs_proto::pb::op::Act;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -24,6 +26,7 @@ use crate::calls::sync::{ANSWERS, Sync, until_over};
 use crate::error::Error;
 use crate::lists::Page;
 use crate::metrics::Request as Measured;
+use crate::service::Service;
 
 /// The identities that the messages of a member begin with.
 const MEMBER: [&str; 2] = ["clusterset", "cluster"];
@@ -59,19 +62,26 @@ impl Rest {
                 let unreadable = |_| Status::internal("a step cannot be read");
                 Ok(answer::lines(steps.map(move |step| step?.decoded().map_err(unreadable))))
             }
-            Call::ListClusters => {
-                answer::message(&calls::list_clusters(service, input.message().await?, self.page)?)
-            }
-            Call::ListExports => {
-                answer::message(&calls::list_exports(service, input.message().await?, self.page)?)
-            }
-            Call::ListImports => {
-                answer::message(&calls::list_imports(service, input.message().await?, self.page)?)
-            }
+            Call::ListClusters => self.list(input, calls::list_clusters).await,
+            Call::ListExports => self.list(input, calls::list_exports).await,
+            Call::ListImports => self.list(input, calls::list_imports).await,
             Call::GetCluster => answer::message(&self.cluster(&input.ids)?),
-            Call::GetExport => answer::message(&self.export(input).await?),
-            Call::GetImport => answer::message(&self.import(input).await?),
+            Call::GetExport => self.export(input).await,
+            Call::GetImport => self.import(input).await,
         }
+    }
+
+    async fn list<Q, A>(
+        &self,
+        input: Input,
+        list: fn(&Service, Q, usize) -> Result<A, Error>,
+    ) -> Result<Response, Error>
+    where
+        Q: DeserializeOwned + Send + 'static,
+        A: Serialize + 'static,
+    {
+        let (service, request, page) = (Arc::clone(&self.service), input.message().await?, self.page);
+        self.pages.answer(move || list(&service, request, page)).await
     }
 
     /// One change as a write of its own. A refused one is an error, as there is no other that it could not block.
@@ -129,37 +139,42 @@ impl Rest {
         Ok(found.ok_or(Refused::Unknown { cluster })?)
     }
 
-    async fn export(&self, input: Input) -> Result<pb::Export, Error> {
+    async fn export(&self, input: Input) -> Result<Response, Error> {
         let (clusterset, cluster, key) = (clusterset(&input.ids)?, cluster(&input.ids)?, key(&input.ids)?);
         let pb::ListExportsRequest { include_endpoints, .. } = input.message().await?;
-        let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str(), cluster.as_str()], self.page);
-        let listed = self.service.list_exports(&clusterset, Some(&cluster), include_endpoints, &page);
-        let found = listed.exports.into_iter().next().filter(|export| export.key == Some((&key).into()));
-        self.only(found, &listed.next_page_token, &format!("{key}/{cluster}"))?
-            .ok_or_else(|| Error::Absent { what: format!("export {key} of cluster {cluster}") })
+        let (service, most) = (Arc::clone(&self.service), self.page);
+        let find = move || {
+            let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str(), cluster.as_str()], most);
+            let listed = service.list_exports(&clusterset, Some(&cluster), include_endpoints, &page);
+            let found = listed.exports.into_iter().next().filter(|export| export.key == Some((&key).into()));
+            whole(found, &listed.next_page_token, &format!("{key}/{cluster}"), most)?
+                .ok_or_else(|| Error::Absent { what: format!("export {key} of cluster {cluster}") })
+        };
+        self.pages.answer(find).await
     }
 
-    async fn import(&self, input: Input) -> Result<pb::Import, Error> {
+    async fn import(&self, input: Input) -> Result<Response, Error> {
         let (clusterset, key) = (clusterset(&input.ids)?, key(&input.ids)?);
         let pb::ListImportsRequest { include_endpoints, .. } = input.message().await?;
-        let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str()], self.page);
-        let listed = self.service.list_imports(&clusterset, include_endpoints, &page);
-        let found = listed.imports.into_iter().next().filter(|import| import.key == Some((&key).into()));
-        self.only(found, &listed.next_page_token, &key.to_string())?
-            .ok_or_else(|| Error::Absent { what: format!("import {key}") })
+        let (service, most) = (Arc::clone(&self.service), self.page);
+        let find = move || {
+            let page = Page::of_one(&[key.namespace.as_str(), key.name.as_str()], most);
+            let listed = service.list_imports(&clusterset, include_endpoints, &page);
+            let found = listed.imports.into_iter().next().filter(|import| import.key == Some((&key).into()));
+            whole(found, &listed.next_page_token, &key.to_string(), most)?
+                .ok_or_else(|| Error::Absent { what: format!("import {key}") })
+        };
+        self.pages.answer(find).await
     }
+}
 
-    /// What was found on a page of one entry, when all of it is there.
-    fn only<T>(&self, found: Option<T>, next_page: &str, entry: &str) -> Result<Option<T>, Error> {
-        let goes_on = next_page.strip_prefix(entry).is_some_and(|rest| rest.starts_with('~'));
-        if found.is_some() && goes_on {
-            return Err(Error::Limit {
-                limit: "the number of bytes in an answer; the list has pages",
-                most: self.page,
-            });
-        }
-        Ok(found)
+/// What was found on a page of one entry, when all of it is there.
+fn whole<T>(found: Option<T>, next_page: &str, entry: &str, most: usize) -> Result<Option<T>, Error> {
+    let goes_on = next_page.strip_prefix(entry).is_some_and(|rest| rest.starts_with('~'));
+    if found.is_some() && goes_on {
+        return Err(Error::Limit { limit: "the number of bytes in an answer; the list has pages", most });
     }
+    Ok(found)
 }
 
 fn clusterset(ids: &Ids) -> Result<ClustersetId, ConversionError> {

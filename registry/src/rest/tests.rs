@@ -18,7 +18,14 @@ use crate::service::in_memory;
 async fn a_body_that_does_not_come_is_given_up() {
     let (service, metrics) = in_memory();
     let lease = service.lease();
-    let routes = router(Rest { service, metrics, streams: Streams::new(1), most: 1_000, page: 1_000 });
+    let routes = router(Rest {
+        service,
+        metrics,
+        streams: Streams::new(1),
+        most: 1_000,
+        page: 1_000,
+        pages: Pages::default(),
+    });
     let mut told = BTreeMap::new();
     for route in ROUTES.iter().filter(|route| !matches!(route.takes, Takes::Nothing)) {
         let path = route.path.replace(['{', '}'], "");
@@ -34,7 +41,14 @@ async fn a_body_that_does_not_come_is_given_up() {
 #[tokio::test]
 async fn what_does_not_fit_into_one_answer_is_told_in_pages_only() {
     let (service, metrics) = in_memory();
-    let routes = router(Rest { service, metrics, streams: Streams::new(1), most: 1_000, page: 1 });
+    let routes = router(Rest {
+        service,
+        metrics,
+        streams: Streams::new(1),
+        most: 1_000,
+        page: 1,
+        pages: Pages::default(),
+    });
     let east = "/v1/clustersets/prod/clusters/east";
     let cart = format!("{east}/exports/shop/cart");
     let zero = "AAAAAAAAAAAAAAAAAAAAAA==";

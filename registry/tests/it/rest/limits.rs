@@ -1,12 +1,13 @@
 //! Limits (O63): what is too large is refused before it is held, and names the limit.
 
 use axum::body::{Body, Bytes};
+use http_body_util::BodyExt;
 use mcs_proto::pb;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::http::{EAST, call, get, post_lines, request, send};
+use super::http::{EAST, call, get, open, post_lines, request, send};
 use super::lists::base64;
 use super::writes::{addresses, spec};
 use crate::started::{LIMIT, Started, prod, put};
@@ -177,4 +178,35 @@ async fn watches_and_syncs_of_both_ports_share_one_limit() {
         }
     };
     tokio::time::timeout(LIMIT, retried).await.unwrap();
+}
+
+#[tokio::test]
+async fn few_large_answers_are_held_and_small_ones_are_answered_meanwhile() {
+    let registry = Started::new().await;
+    // More than the connections hold.
+    registry.register("east").await.write(&[put("large", 100_000), put("cart", 1)]).await;
+    let large = "/v1/clustersets/prod/imports?includeEndpoints=true";
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        unread.push(open(registry.rest, request("GET", large, "")).await);
+        assert_eq!(unread.last().unwrap().status(), 200);
+    }
+    let refused = get(&registry, large).await;
+    let metadata = json!({"limit": "the number of large answers that are being read", "most": "4"});
+    assert_eq!((refused.0, &refused.1["details"][0]["metadata"]), (429, &metadata));
+    assert_eq!(get(&registry, &format!("{CART}?includeEndpoints=true")).await.0, 200);
+
+    // One that is read to its end makes room, and is whole.
+    let body = unread.pop().unwrap().into_body().collect().await.unwrap().to_bytes();
+    let read: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(read["imports"][1]["parts"][0]["endpointCount"], 100_000);
+    let again = async {
+        loop {
+            let answer = send(&registry, request("GET", large, "")).await;
+            if answer.status == 200 {
+                return answer.text;
+            }
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, again).await.unwrap().as_bytes() == &*body);
 }
