@@ -1,9 +1,12 @@
 //! Logs: one subscriber for the process, to standard error, as text or as one JSON object a line.
 //!
-//! A panic is logged like any other error, so that a collector of JSON lines sees it.
+//! A panic is logged like any other error, so that a collector of JSON lines sees it. An event is one line, whatever its
+//! values hold: control characters are written as escapes, so that nobody who names a thing or answers a call can forge
+//! a line or move a terminal's cursor.
 
-use std::fmt;
-use std::io::IsTerminal;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal};
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -133,6 +136,7 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let registry = tracing_subscriber::registry().with(args.log_level.targets.clone());
+    let writer = OneLine { writer, colours };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colours);
     match args.log_format {
         LogFormat::Text => Box::new(registry.with(layer)),
@@ -140,20 +144,71 @@ where
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn an_event_is_due_once_a_period_and_says_how_many_were_not() {
-        let sparse = super::Sparse::new(super::Duration::from_secs(60));
-        let due = |millis| sparse.due(super::Timestamp::from_millis(millis));
-        let seen = [due(1), due(2), due(60_000), due(60_001), due(60_002), due(120_001)];
-        assert_eq!(seen, [Some(0), None, None, Some(2), None, Some(1)]);
+/// Writes each event as one line.
+struct OneLine<W> {
+    writer: W,
+    /// The formatter's own escape sequences stay; those of values it has made harmless.
+    colours: bool,
+}
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for OneLine<W> {
+    type Writer = OneLine<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        OneLine { writer: self.writer.make_writer(), colours: self.colours }
+    }
+}
+
+impl<W: io::Write> io::Write for OneLine<W> {
+    /// Takes a whole event, as the formatter hands it over.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        self.writer.write_all(one_line(&text, self.colours).as_bytes())?;
+        Ok(event.len())
     }
 
-    use std::io;
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// An event with all that would not stay in its line, but for the line's end, as escapes that are valid in JSON too.
+fn one_line(event: &str, colours: bool) -> Cow<'_, str> {
+    let (line, end) = event.strip_suffix('\n').map_or((event, ""), |line| (line, "\n"));
+    let acts = |c: char| match c {
+        '\x1b' => !colours,
+        // Line and paragraph separators, and what turns the direction of reading.
+        '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        c => c.is_control(),
+    };
+    if !line.contains(acts) {
+        return Cow::Borrowed(event);
+    }
+    let mut escaped = String::with_capacity(event.len() + 16);
+    for c in line.chars() {
+        if acts(c) {
+            // Writing to a String does not fail.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped + end)
+}
+
+#[cfg(test)]
+mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    #[test]
+    fn an_event_is_due_once_a_period_and_says_how_many_were_not() {
+        let sparse = Sparse::new(Duration::from_secs(60));
+        let due = |millis| sparse.due(Timestamp::from_millis(millis));
+        let seen = [due(1), due(2), due(60_000), due(60_001), due(60_002), due(120_001)];
+        assert_eq!(seen, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
 
     #[test]
     fn json_lines_carry_values_as_fields() {
@@ -182,6 +237,32 @@ mod tests {
             })
             .collect();
         assert_eq!(seen, [false, true, true, false, false, false, true, true, true]);
+    }
+
+    #[test]
+    fn an_event_is_one_line_whatever_its_values_hold() {
+        let forged = "a\r\n2026-01-01T00:00:00Z  INFO forged\u{1b}[2K\u{9b}\u{85}\u{2028}\u{202e}\0\t";
+        let write = || {
+            tracing::warn!(display = %forged, debug = ?forged, text = forged, "{forged}");
+            tracing::info!("the end");
+        };
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let lines = logged(format, "info", write);
+            assert_eq!(lines.len(), 2, "{lines:?}");
+            let acts = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{202e}');
+            assert!(!lines[0].contains(acts), "{lines:?}");
+        }
+        let lines = logged(LogFormat::Json, "info", write);
+        let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!((&line["display"], &line["text"]), (&forged.into(), &forged.into()));
+    }
+
+    #[test]
+    fn colours_stay_and_nothing_else_that_moves_the_cursor() {
+        assert_eq!(one_line("\u{1b}[32mINFO\u{1b}[0m a\rb\n", true), "\u{1b}[32mINFO\u{1b}[0m a\\u000db\n");
+        assert_eq!(one_line("\u{1b}[32mINFO\n", false), "\\u001b[32mINFO\n");
+        assert_eq!(one_line("caf\u{e9}\n", false), "caf\u{e9}\n");
+        assert_eq!(one_line("two\n\n", false), "two\\u000a\n");
     }
 
     #[test]
