@@ -12,6 +12,9 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The shortest lease that is accepted: below it, scheduling delays of a busy machine look like deaths.
 pub const MIN_LEASE: Duration = Duration::from_secs(1);
 
+/// The longest lease that is granted or believed: a dead cluster would be shown for as long.
+pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The longest pause between two messages of a watch.
 pub const MAX_PROGRESS: Duration = Duration::from_secs(10);
 

@@ -5,7 +5,7 @@ use mcs_core::model::{EndpointSet, ExportSpec, GroupKey, IpFamily};
 use mcs_core::outbox::{Answer, Call, Failure, Outbox, Progress};
 use mcs_core::registry::Op;
 use mcs_core::time::Timestamp;
-use mcs_core::timing::Timing;
+use mcs_core::timing::{MAX_LEASE, MIN_LEASE, Timing};
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 use std::net::{IpAddr, Ipv4Addr};
@@ -401,6 +401,21 @@ fn a_shorter_lease_of_the_registry_is_followed() {
     test.answer(Answer::Registered { differs: false, lease: Duration::from_secs(3) });
 
     assert_eq!(test.outbox.poll_timeout(), Some(test.now + Duration::from_secs(1)));
+}
+
+/// From a longer one durations would follow that cannot be counted.
+#[test]
+fn no_lease_above_a_day_and_none_below_a_second_is_believed() {
+    let believed = |lease| {
+        let mut test = TestOutbox::new(1);
+        assert!(test.call().is_some());
+        test.answer(Answer::Registered { differs: false, lease });
+        test.outbox.timing().lease()
+    };
+    let nanosecond = Duration::from_nanos(1);
+    assert_eq!([MIN_LEASE - nanosecond, MIN_LEASE].map(believed), [MIN_LEASE; 2]);
+    assert_eq!([MAX_LEASE, MAX_LEASE + nanosecond, Duration::MAX].map(believed), [MAX_LEASE; 3]);
+    assert_eq!(believed(MAX_LEASE - nanosecond), MAX_LEASE - nanosecond);
 }
 
 struct TestOutbox {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use mcs_core::registry::Policy;
-use mcs_core::timing::{DEFAULT_LEASE, MIN_LEASE, Timing};
+use mcs_core::timing::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, Timing};
 use mcs_runtime::args::{Check, Listen, LogArgs, MCS, duration};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::files::raise_open_files;
@@ -124,8 +124,8 @@ impl Check for Args {
             ));
         }
         for (flag, duration, most) in [
-            ("lease-duration", Some(self.lease_duration), DAY),
-            ("mass-expiry-hold", self.mass_expiry_hold, DAY),
+            ("lease-duration", Some(self.lease_duration), MAX_LEASE),
+            ("mass-expiry-hold", self.mass_expiry_hold, MAX_LEASE),
             ("max-connection-age", Some(self.max_connection_age), DAY * 365),
         ] {
             if duration.is_some_and(|duration| duration > most) {

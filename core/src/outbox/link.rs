@@ -2,7 +2,7 @@
 
 use super::{Failure, Link, Outbox};
 use crate::time::Timestamp;
-use crate::timing::{MIN_LEASE, Timing};
+use crate::timing::{MAX_LEASE, MIN_LEASE, Timing};
 use std::time::Duration;
 
 impl Outbox {
@@ -20,8 +20,9 @@ impl Outbox {
     }
 
     pub(super) fn renewed(&mut self, sent_at: Timestamp, lease: Duration, now: Timestamp) {
-        // Less than a registry may be told to grant is a mistake of its, and must not become a storm of renewals.
-        let lease = lease.max(MIN_LEASE);
+        // What no registry may be told to grant is a mistake of its, and must become neither a storm of renewals nor a
+        // silence that does not end.
+        let lease = lease.clamp(MIN_LEASE, MAX_LEASE);
         self.timing = Timing::of_lease(lease);
         self.lease_until = Some(sent_at + lease);
         self.renew_at = (sent_at + self.timing.heartbeat()).max(now);
