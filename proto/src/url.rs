@@ -123,6 +123,10 @@ impl FromStr for RegistryUrl {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let syntax =
             |problem: &str| InvalidUrl::Syntax { value: text.to_owned(), problem: problem.to_owned() };
+        // The parser would leave some of these out.
+        if text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+            return Err(syntax("it must be without spaces and control characters"));
+        }
         let scheme = match text.split_once("://").map(|(scheme, _)| scheme) {
             Some(scheme) if scheme.eq_ignore_ascii_case("http") => Scheme::Http,
             Some(scheme) if scheme.eq_ignore_ascii_case("https") => Scheme::Https,
@@ -190,6 +194,9 @@ mod tests {
             "http://registry.example/path",
             "http://registry.example/?q=1",
             "http://registry.example/#f",
+            "http://registry.example\r\n",
+            "http://regis\ttry.example",
+            " http://registry.example",
         ] {
             assert!(read(text).starts_with("refused: "), "{text} gave {}", read(text));
         }
