@@ -181,9 +181,12 @@ impl Args {
     }
 }
 
-/// The host's name, as people look for it, and what makes it this process's alone.
+/// The host's name, as people look for it, and what makes it this process's alone. Upper case stays; what no host name
+/// has, and no log should show, is left out.
 fn identity() -> String {
-    format!("{}_{:016x}", gethostname::gethostname().to_string_lossy(), rand::random::<u64>())
+    let host = gethostname::gethostname();
+    let host: String = host.to_string_lossy().chars().filter(char::is_ascii_graphic).take(200).collect();
+    format!("{host}_{:016x}", rand::random::<u64>())
 }
 
 fn report(outcomes: std::collections::BTreeMap<String, Outcome>) -> anyhow::Result<()> {

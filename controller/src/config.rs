@@ -1,6 +1,6 @@
 //! Who this controller is and how it was told to work, once everything is known that flags leave open.
 
-use mcs_core::ids::{Namespace, Region};
+use mcs_core::ids::{Build, Instance, Namespace, Region};
 use mcs_core::model::IpFamily;
 use mcs_proto::convert::Member;
 
@@ -12,7 +12,9 @@ pub(crate) struct Config {
     /// The cluster's region, where it has one.
     pub(crate) region: Option<Region>,
     /// This process, for people to read.
-    pub(crate) instance: String,
+    pub(crate) instance: Instance,
+    /// Its version, for people to read.
+    pub(crate) build: Build,
     /// The namespaces that are exported from and imported into; all when empty.
     pub(crate) watch_namespaces: Vec<Namespace>,
     /// Whether missing namespaces of imports are created.

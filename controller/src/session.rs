@@ -118,7 +118,7 @@ async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer 
                 uid: member.uid.clone(),
                 region: lead.config.region.clone(),
                 instance: lead.config.instance.clone(),
-                build: mcs_runtime::version().to_owned(),
+                build: lead.config.build.clone(),
                 version,
                 sum,
             };

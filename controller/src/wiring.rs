@@ -14,7 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use mcs_core::ids::{ClusterId, ClustersetId, Namespace as NamespaceName, Region};
+use mcs_core::ids::{Build, ClusterId, ClustersetId, Instance, Namespace as NamespaceName, Region};
 use mcs_core::time::Clock;
 use mcs_core::timing::Timing;
 use mcs_proto::client::RegistryClient;
@@ -86,17 +86,18 @@ pub async fn run(
         discovered = discover(&client, &probes) => discovered,
         () = shutdown.draining() => return Ok(()),
     };
-    let instance = options.leader.identity.clone();
+    let instance: Instance = options.leader.identity.parse().context("the name of this process")?;
     let config = Arc::new(Config {
         member: Member { clusterset: options.clusterset, cluster: options.cluster, uid: discovered.uid },
         region: options.region,
         instance: instance.clone(),
+        build: Build::new(mcs_runtime::version())?,
         watch_namespaces: options.watch_namespaces,
         create_namespaces: options.create_namespaces,
         adopt_unmanaged: options.adopt_unmanaged,
         served_families: discovered.served_families,
     });
-    info!(clusterset = %config.member.clusterset, cluster = %config.member.cluster, uid = %config.member.uid, instance, "controller starts");
+    info!(clusterset = %config.member.clusterset, cluster = %config.member.cluster, uid = %config.member.uid, %instance, "controller starts");
 
     let watches = Watches {
         client: client.clone(),
@@ -110,7 +111,7 @@ pub async fn run(
     let (candidate, claims) =
         Candidate::new(client.clone(), options.leader, Arc::clone(&clock), shutdown.clone());
     tasks.spawn("election", compete(candidate, ready.clone(), shutdown.clone()));
-    let events = Events::new(client.clone(), &instance);
+    let events = Events::new(client.clone(), instance.as_str());
     let shared = Shared { config, client, index, clock, registries, events, metrics };
     tasks.spawn("lead", lead(shared, claims, shutdown.clone()));
     tasks.run(&shutdown, GRACE).await.map_err(Into::into)

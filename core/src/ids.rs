@@ -40,10 +40,16 @@ pub enum IdProblem {
     /// It has characters that a UID cannot have.
     #[error("must consist of letters, digits and '-'")]
     NotAUid,
+    /// It has characters that do more than show themselves, or that not every terminal shows.
+    #[error("must consist of printable ASCII characters")]
+    NotPrintable,
 }
 
 /// The most characters of a DNS-1123 label and of a label value.
 pub const MAX_LABEL: usize = 63;
+
+/// The most characters of a text that only people read: a Pod's name may have as many.
+pub const MAX_WORDS: usize = 253;
 
 /// Checks a DNS-1123 label of at most 63 characters.
 ///
@@ -81,6 +87,16 @@ fn check_uid(text: &str) -> Result<(), IdProblem> {
         Ok(())
     } else {
         Err(IdProblem::NotAUid)
+    }
+}
+
+/// Checks a text that only people read. It ends in logs and tables, so it is one line of characters that show
+/// themselves. It may be empty.
+fn check_words(text: &str) -> Result<(), IdProblem> {
+    match text.len() {
+        length if length > MAX_WORDS => Err(IdProblem::TooLong(MAX_WORDS)),
+        _ if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) => Ok(()),
+        _ => Err(IdProblem::NotPrintable),
     }
 }
 
@@ -160,6 +176,18 @@ identity!(
     check_label_value
 );
 identity!(
+    /// The controller instance that speaks for a cluster, for people to read; may be empty.
+    Instance,
+    "instance",
+    check_words
+);
+identity!(
+    /// The version of a program, for people to read; may be empty.
+    Build,
+    "build",
+    check_words
+);
+identity!(
     /// The name of a namespace.
     Namespace,
     "namespace",
@@ -171,6 +199,20 @@ identity!(
     "name",
     check_dns_label
 );
+
+impl Default for Instance {
+    /// None that is known.
+    fn default() -> Self {
+        Self("".into())
+    }
+}
+
+impl Default for Build {
+    /// None that is known.
+    fn default() -> Self {
+        Self("".into())
+    }
+}
 
 /// What one Service is called in every cluster of the set: KEP-1645's namespace sameness.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -204,5 +246,22 @@ pub struct Epoch(pub u128);
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_people_read_is_one_line_of_printable_characters() {
+        for good in ["", "VM-0-127-ubuntu_00f3", "0.1.0+build (a b)", &"~".repeat(MAX_WORDS)] {
+            assert_eq!(Instance::new(good).unwrap().as_str(), good);
+        }
+        let problem = |text: &str| Build::new(text).unwrap_err().problem;
+        assert_eq!(problem(&"1".repeat(MAX_WORDS + 1)), IdProblem::TooLong(MAX_WORDS));
+        for bad in ["a\nb", "a\0", "\u{7f}", "\u{1b}[31m", "caf\u{e9}", "\u{202e}1.0"] {
+            assert_eq!(problem(bad), IdProblem::NotPrintable, "{bad:?}");
+        }
     }
 }

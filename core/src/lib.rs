@@ -17,6 +17,7 @@
 //! | module | decides |
 //! |---|---|
 //! | [`ids`], [`names`], [`limits`], [`validate`] | what a name, label, count and endpoint may be |
+//! | [`text`] | how texts from outside are shown |
 //! | [`time`], [`timing`], [`lease`] | deadlines: every duration in one table, every comparison at one place |
 //! | [`rate`] | how often something may happen |
 //! | [`model`], [`version`] | what is exported and imported; which of two statements is newer; what differs |
@@ -45,6 +46,7 @@ pub mod rate;
 pub mod registry;
 pub mod slices;
 pub mod slots;
+pub mod text;
 pub mod time;
 pub mod timing;
 pub mod validate;

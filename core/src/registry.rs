@@ -27,7 +27,7 @@ pub use counts::{Counts, Sizes};
 pub use member::Member;
 pub use restore::Restored;
 
-use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
+use crate::ids::{Build, ClusterId, ClusterUid, Epoch, Instance, Region, ServiceKey};
 use crate::lease::{Census, Hold, JudgingClock};
 use crate::model::{Change, EndpointSet, ExportSpec, Header, MemberState, Object, ObjectKey};
 use crate::time::Timestamp;
@@ -66,9 +66,9 @@ pub struct Registration {
     /// The cluster's region, where it has one.
     pub region: Option<Region>,
     /// The controller, for people to read.
-    pub instance: String,
+    pub instance: Instance,
     /// The controller's version, for people to read.
-    pub build: String,
+    pub build: Build,
     /// The version of this act.
     pub version: Version,
     /// The sum of what the controller knows to be accepted.

@@ -122,8 +122,8 @@ impl Session {
         let registration = Registration {
             uid: self.member.uid.clone(),
             region: None,
-            instance: "peer".to_owned(),
-            build: "peer".to_owned(),
+            instance: "peer".parse()?,
+            build: "peer".parse()?,
             version: told.next(),
             sum: told.sum(),
         };

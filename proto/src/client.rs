@@ -16,7 +16,7 @@ use crate::pb::sync_request::Step as Ask;
 use crate::pb::sync_response::Step as Told;
 use crate::status::CallFailed;
 use crate::url::{InvalidUrl, RegistryUrl, Scheme};
-use mcs_core::ids::{ClusterId, ClustersetId, Epoch, ServiceKey};
+use mcs_core::ids::{Build, ClusterId, ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::{Frame, MemberState};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::timing::Timing;
@@ -36,9 +36,22 @@ pub struct Registered {
     /// How long each renewal holds.
     pub lease: Duration,
     /// The registry's version; a controller syncs when it changes.
-    pub build: String,
+    pub build: Build,
     /// Whether the registry holds something else than the sum says.
     pub differs: bool,
+}
+
+impl TryFrom<pb::RegisterResponse> for Registered {
+    type Error = ConversionError;
+
+    fn try_from(answer: pb::RegisterResponse) -> Result<Self, Self::Error> {
+        Ok(Self {
+            epoch: Epoch(u128::from_be_bytes(read_sixteen(&answer.epoch, "epoch")?)),
+            lease: required(answer.lease_duration, "lease_duration")?.into(),
+            build: Build::new(answer.build)?,
+            differs: answer.differs,
+        })
+    }
 }
 
 /// The answer to a Renew.
@@ -52,6 +65,19 @@ pub struct Renewed {
     pub degraded: bool,
     /// How long the renewal holds.
     pub lease: Duration,
+}
+
+impl TryFrom<pb::RenewResponse> for Renewed {
+    type Error = ConversionError;
+
+    fn try_from(answer: pb::RenewResponse) -> Result<Self, Self::Error> {
+        Ok(Self {
+            state: MemberState::from_wire(answer.state)?,
+            differs: answer.differs,
+            degraded: answer.degraded,
+            lease: required(answer.lease_duration, "lease_duration")?.into(),
+        })
+    }
 }
 
 /// What became of the changes of an act.
@@ -73,6 +99,18 @@ impl Written {
         });
         self.results.push((key, outcome));
         Ok(())
+    }
+}
+
+impl TryFrom<pb::WriteResponse> for Written {
+    type Error = ConversionError;
+
+    fn try_from(answer: pb::WriteResponse) -> Result<Self, Self::Error> {
+        let mut written = Self { degraded: answer.degraded, ..Self::default() };
+        for result in answer.results {
+            written.push(result)?;
+        }
+        Ok(written)
     }
 }
 
@@ -147,13 +185,7 @@ impl RegistryClient {
         registration: &Registration,
     ) -> Result<Registered, CallFailed> {
         let request = convert::registration(member, registration);
-        let answer = self.limited(self.members.clone().register(request)).await?;
-        Ok(Registered {
-            epoch: read_epoch(&answer.epoch)?,
-            lease: required(answer.lease_duration, "lease_duration")?.into(),
-            build: answer.build,
-            differs: answer.differs,
-        })
+        Ok(self.limited(self.members.clone().register(request)).await?.try_into()?)
     }
 
     /// Renews the lease.
@@ -168,13 +200,7 @@ impl RegistryClient {
             version: Some(version.into()),
             sum: sum.to_bytes().to_vec(),
         };
-        let answer = self.limited(self.members.clone().renew(request)).await?;
-        Ok(Renewed {
-            state: MemberState::from_wire(answer.state)?,
-            differs: answer.differs,
-            degraded: answer.degraded,
-            lease: required(answer.lease_duration, "lease_duration")?.into(),
-        })
+        Ok(self.limited(self.members.clone().renew(request)).await?.try_into()?)
     }
 
     /// Tells changes: one act with one version, each key once.
@@ -197,11 +223,7 @@ impl RegistryClient {
         let limit = self.timing.call_limit() * u32::try_from(messages.len()).unwrap_or(u32::MAX);
         let call = self.members.clone();
         let answer = within(limit, async { { call }.write(tokio_stream::iter(messages)).await }).await?;
-        let mut written = Written { degraded: answer.degraded, ..Written::default() };
-        for result in answer.results {
-            written.push(result)?;
-        }
-        Ok(written)
+        Ok(answer.try_into()?)
     }
 
     /// Begins to make the registry hold exactly `names`: tells them, and learns which of them it wants. Dropping what
@@ -397,10 +419,6 @@ async fn within<T>(
         Ok(answer) => Ok(answer?.into_inner()),
         Err(_) => Err(CallFailed::TimedOut { limit }),
     }
-}
-
-fn read_epoch(bytes: &[u8]) -> Result<Epoch, ConversionError> {
-    Ok(Epoch(u128::from_be_bytes(read_sixteen(bytes, "epoch")?)))
 }
 
 fn out_of_turn() -> CallFailed {

@@ -24,6 +24,7 @@
 use crate::convert::ConversionError;
 use mcs_core::outbox::Failure;
 use mcs_core::registry::Refused;
+use mcs_core::text::shown;
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::{Code, Status};
@@ -202,12 +203,15 @@ pub enum CallFailed {
     Unreadable(#[from] ConversionError),
 }
 
+/// The most bytes of a peer's words: they end in logs, events and conditions.
+const MAX_WORDS: usize = 1_000;
+
 impl From<Status> for CallFailed {
     fn from(status: Status) -> Self {
-        let message = status.message().to_owned();
+        let message = shown(status.message(), MAX_WORDS);
         let (reason, metadata) =
             status.get_details_error_info().map(|info| (info.reason, info.metadata)).unwrap_or_default();
-        let value = |name: &str| metadata.get(name).cloned().unwrap_or_default();
+        let value = |name: &str| metadata.get(name).map_or_else(String::new, |value| shown(value, MAX_WORDS));
         match (status.code(), reason.as_str()) {
             (Code::InvalidArgument, INVALID_FIELD) => {
                 Self::Invalid { field: value("field"), problem: value("problem") }
@@ -234,7 +238,7 @@ impl From<Status> for CallFailed {
 fn with_sources(status: &Status, mut message: String) -> String {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
-        let text = error.to_string();
+        let text = shown(&error.to_string(), MAX_WORDS);
         if !message.contains(&text) {
             message = format!("{message}: {text}");
         }

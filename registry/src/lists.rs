@@ -126,8 +126,8 @@ impl Lists<'_> {
             cluster: id.to_string(),
             uid: member.uid().to_string(),
             region: region(member),
-            instance: member.instance().to_owned(),
-            build: member.build().to_owned(),
+            instance: member.instance().to_string(),
+            build: member.build().to_string(),
             version: Some(member.version().into()),
             sum: member.sum().to_bytes().to_vec(),
             lease: Some(pb::Lease {

@@ -264,7 +264,7 @@ impl Service {
         match &answer {
             Ok(registered) => info!(
                 clusterset = %member.clusterset, cluster = %member.cluster, uid = %member.uid, region, %version,
-                instance, build, differs = registered.differs, "cluster registered"
+                %instance, %build, differs = registered.differs, "cluster registered"
             ),
             Err(refused) => {
                 warn!(

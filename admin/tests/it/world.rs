@@ -122,8 +122,8 @@ impl World {
         let registration = Registration {
             uid: controller.member.uid.clone(),
             region: controller.region.map(|region| region.parse().unwrap()),
-            instance: format!("mcs-controller-{}", controller.member.cluster),
-            build: "0.1.0".to_owned(),
+            instance: format!("mcs-controller-{}", controller.member.cluster).parse().unwrap(),
+            build: "0.1.0".parse().unwrap(),
             version: controller.version,
             sum: controller.sum,
         };

@@ -1,6 +1,6 @@
 //! One member: its lease, what it exports, and how much of that is known to be all of it.
 
-use crate::ids::{ClusterUid, Region, ServiceKey};
+use crate::ids::{Build, ClusterUid, Instance, Region, ServiceKey};
 use crate::lease::Lease;
 use crate::model::{Export, MemberState, Part, Section};
 use crate::rate::Bucket;
@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Member {
     pub(super) uid: ClusterUid,
     pub(super) region: Option<Region>,
-    pub(super) instance: String,
-    pub(super) build: String,
+    pub(super) instance: Instance,
+    pub(super) build: Build,
     /// The set that is held is the member's whole set as of this version.
     pub(super) as_of: Version,
     /// The newest act seen. An older one is ignored.
@@ -78,8 +78,8 @@ impl Member {
         Self {
             uid,
             region: None,
-            instance: String::new(),
-            build: String::new(),
+            instance: Instance::default(),
+            build: Build::default(),
             as_of: Version::default(),
             mark: Version::default(),
             behind: true,
@@ -108,12 +108,12 @@ impl Member {
     }
 
     /// The controller that registered it last.
-    pub fn instance(&self) -> &str {
+    pub const fn instance(&self) -> &Instance {
         &self.instance
     }
 
     /// That controller's version.
-    pub fn build(&self) -> &str {
+    pub const fn build(&self) -> &Build {
         &self.build
     }
 

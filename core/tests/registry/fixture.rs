@@ -1,6 +1,6 @@
 //! A registry on a clock that the test moves, and short texts for what it tells.
 
-use mcs_core::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, Instance, Region, ServiceKey};
 use mcs_core::log::StateLog;
 use mcs_core::merge::merge;
 use mcs_core::model::{
@@ -100,8 +100,8 @@ impl Fixture {
         let registration = Registration {
             uid: uid_of(uid),
             region: Some(region("eu-1")),
-            instance: format!("{name}-controller"),
-            build: "0.1.0".to_owned(),
+            instance: Instance::default(),
+            build: Build::default(),
             version: version(act),
             sum,
         };

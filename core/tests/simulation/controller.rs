@@ -252,8 +252,8 @@ impl World {
                     let registration = Registration {
                         uid: cluster_uid(cluster),
                         region: Some(region(cluster)),
-                        instance: format!("controller-{pid}"),
-                        build: "0.1.0".to_owned(),
+                        instance: format!("controller-{pid}").parse().expect("an instance"),
+                        build: "0.1.0".parse().expect("a build"),
                         version,
                         sum,
                     };

@@ -5,9 +5,10 @@ use super::{ConversionError, read_key, read_leaf, read_sum, read_version, requir
 use crate::chunks::{SetReader, split};
 use crate::pb;
 use crate::pb::op::Act;
-use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, ServiceKey};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
 use mcs_core::model::ExportSpec;
 use mcs_core::registry::{Op, Registration};
+use mcs_core::text::shown;
 use mcs_core::validate::{Dropped, Refusal};
 use mcs_core::version::{Leaf, Version};
 use std::sync::Arc;
@@ -44,8 +45,8 @@ pub fn registration(member: &Member, registration: &Registration) -> pb::Registe
         cluster: member.cluster.to_string(),
         uid: registration.uid.to_string(),
         region: registration.region.as_ref().map_or_else(String::new, ToString::to_string),
-        instance: registration.instance.clone(),
-        build: registration.build.clone(),
+        instance: registration.instance.to_string(),
+        build: registration.build.to_string(),
         version: Some(registration.version.into()),
         sum: registration.sum.to_bytes().to_vec(),
     }
@@ -60,8 +61,8 @@ pub fn read_registration(request: pb::RegisterRequest) -> Result<(Member, Regist
     let registration = Registration {
         uid: member.uid.clone(),
         region: read_region(request.region)?,
-        instance: request.instance,
-        build: request.build,
+        instance: Instance::new(request.instance)?,
+        build: Build::new(request.build)?,
         version: read_version(request.version)?,
         sum: read_sum(&request.sum)?,
     };
@@ -219,7 +220,11 @@ pub fn result(key: pb::ServiceKey, result: Result<Vec<Dropped>, Refusal>) -> pb:
     pb::OpResult { key: Some(key), refused, dropped: dropped.into_iter().map(left_out).collect() }
 }
 
-/// Reads what became of a change.
+/// The most bytes of a field and of a problem that a peer names: they end in logs and conditions.
+const MAX_FIELD: usize = 400;
+const MAX_PROBLEM: usize = 1_000;
+
+/// Reads what became of a change. What the registry says of it is cut to what can be shown.
 ///
 /// # Errors
 /// When its key is wrong.
@@ -228,12 +233,15 @@ pub fn read_result(
 ) -> Result<(ServiceKey, Result<Vec<Dropped>, Refusal>), ConversionError> {
     let key = read_key(result.key.as_ref())?;
     let left_out = |dropped: pb::DroppedEndpoint| Dropped {
-        address: dropped.address,
-        field: dropped.field,
-        problem: dropped.problem,
+        address: shown(&dropped.address, MAX_FIELD),
+        field: shown(&dropped.field, MAX_FIELD),
+        problem: shown(&dropped.problem, MAX_PROBLEM),
     };
     let outcome = match result.refused {
-        Some(refused) => Err(Refusal { field: refused.field, problem: refused.problem }),
+        Some(refused) => Err(Refusal {
+            field: shown(&refused.field, MAX_FIELD),
+            problem: shown(&refused.problem, MAX_PROBLEM),
+        }),
         None => Ok(result.dropped.into_iter().map(left_out).collect()),
     };
     Ok((key, outcome))

@@ -43,16 +43,16 @@ proptest! {
 
     #[test]
     fn every_registration_reads_back_equal(
-        cluster in cluster(), uid in uid(), region in of(region()), build in ".{0,9}", version in version(), sum in sum()
+        cluster in cluster(), uid in uid(), region in of(region()), build in "[ -~]{0,9}", version in version(), sum in sum()
     ) {
         let member = Member { clusterset: ClustersetId::new("prod").unwrap(), cluster, uid: uid.clone() };
-        let sent = Registration { uid, region, instance: "pod-1".to_owned(), build, version, sum };
+        let sent = Registration { uid, region, instance: "pod-1".parse().unwrap(), build: build.parse().unwrap(), version, sum };
         let message = convert::registration(&member, &sent);
         prop_assert_eq!(convert::read_registration(message), Ok((member, sent)));
     }
 
     #[test]
-    fn every_result_reads_back_equal(key in key(), field in ".{0,9}", problem in ".{0,9}", refused in any::<bool>()) {
+    fn every_result_reads_back_equal(key in key(), field in "[ -~]{0,9}", problem in "[ -~]{0,9}", refused in any::<bool>()) {
         let outcome = if refused {
             Err(Refusal::new(field, problem))
         } else {
@@ -95,6 +95,8 @@ fn what_cannot_be_read_names_its_field() {
         request(|request| request.version = None),
         request(|request| request.sum = vec![0; 3]),
         request(|request| request.region = "a region".to_owned()),
+        request(|request| request.instance = "pod\n1".to_owned()),
+        request(|request| request.build = "1".repeat(254)),
     ];
     let first_words = told.map(|told| told.map_err(|text| text.chars().take(30).collect::<String>()));
     assert_eq!(
@@ -106,6 +108,8 @@ fn what_cannot_be_read_names_its_field() {
             Err("version: is missing".to_owned()),
             Err("sum: has 3 bytes, must have 16".to_owned()),
             Err("region: \"a region\" must consis".to_owned()),
+            Err("instance: \"pod\\n1\" must consis".to_owned()),
+            Err(format!("build: \"{}", "1".repeat(22))),
         ]
     );
 }

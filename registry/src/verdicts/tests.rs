@@ -1,6 +1,6 @@
 //! What is logged, event by event.
 
-use mcs_core::ids::{Epoch, ServiceKey};
+use mcs_core::ids::{Build, Epoch, Instance, ServiceKey};
 use mcs_core::model::{EndpointSet, ExportSpec, Object, ObjectKey};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::timing::Timing;
@@ -126,8 +126,8 @@ impl Fixture {
         let registration = Registration {
             uid: uid(caller),
             region: None,
-            instance: String::new(),
-            build: String::new(),
+            instance: Instance::default(),
+            build: Build::default(),
             version: Version::new(1, self.seq),
             sum,
         };

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use futures::StreamExt;
-use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, ServiceKey};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
 use mcs_core::model::{Change, EndpointSet, ExportSpec, Object};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::ManualClock;
@@ -148,8 +148,8 @@ impl Exporter {
         let registration = Registration {
             uid: uid.clone(),
             region: None,
-            instance: String::new(),
-            build: String::new(),
+            instance: Instance::default(),
+            build: Build::default(),
             version: Version::new(1, 1),
             sum: Sum::EMPTY,
         };

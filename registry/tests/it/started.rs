@@ -188,8 +188,8 @@ pub(crate) fn registration(member: &Member, version: Version, sum: Sum) -> Regis
     Registration {
         uid: member.uid.clone(),
         region: Some(Region::new("eu-west-1").unwrap()),
-        instance: "mcs-controller-0".to_owned(),
-        build: "0.1.0".to_owned(),
+        instance: "mcs-controller-0".parse().unwrap(),
+        build: "0.1.0".parse().unwrap(),
         version,
         sum,
     }

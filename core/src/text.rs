@@ -1,0 +1,40 @@
+//! Texts from outside as they are shown: in errors, events, conditions and logs.
+
+/// `text` as one line of at most about `most` bytes: what is not printable is escaped as in a string of Rust, and what
+/// is cut ends in `...`. A text that is a short line already stays as it is.
+pub fn shown(text: &str, most: usize) -> String {
+    let mut shown = String::new();
+    for c in text.chars() {
+        if shown.len() >= most {
+            shown.push_str("...");
+            break;
+        }
+        match c {
+            // Quotes and backslashes do no harm, and a text may be shown more than once.
+            '"' | '\'' | '\\' => shown.push(c),
+            _ => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_stays_and_what_acts_or_is_long_does_not() {
+        let cases = [
+            ("", ""),
+            ("port \"http\" is C:\\80, isn't it", "port \"http\" is C:\\80, isn't it"),
+            ("caf\u{e9} \u{1f600}", "caf\u{e9} \u{1f600}"),
+            ("a\r\nlevel=error", "a\\r\\nlevel=error"),
+            ("\u{1b}[31m\0", "\\u{1b}[31m\\0"),
+            ("\u{202e}tsae\u{2028}", "\\u{202e}tsae\\u{2028}"),
+        ];
+        assert_eq!(cases.map(|(text, _)| shown(text, 40)), cases.map(|(_, line)| line.to_owned()));
+        assert_eq!(shown(&"a".repeat(40), 40), "a".repeat(40));
+        assert_eq!(shown(&"a".repeat(41), 40), format!("{}...", "a".repeat(40)));
+        assert!(shown(&"\u{10ffff}".repeat(41), 40).len() < 55);
+    }
+}
