@@ -13,8 +13,8 @@ use crate::limits::{
     MAX_ANNOTATIONS, MAX_ENDPOINT_PORTS, MAX_ENDPOINTS, MAX_LABELS, MAX_METADATA_BYTES, MAX_PORTS,
     MAX_SESSION_AFFINITY_TIMEOUT,
 };
-use crate::model::{EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, ServiceType, SessionAffinity};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::model::{Endpoint, EndpointPort, EndpointSet, ExportSpec, IpFamily, ServiceType, SessionAffinity};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Why an export is refused.
@@ -64,34 +64,33 @@ pub fn check_export(key: &ServiceKey, spec: &ExportSpec) -> Result<(), Refusal> 
 /// Leaves out the endpoints that no importing API server would take, and says which and why. An empty zone becomes
 /// an absent one. Of more than [`MAX_ENDPOINTS`] endpoints the first ones stay, in the set's own order.
 pub fn check_endpoints(mut endpoints: EndpointSet) -> (EndpointSet, Vec<Dropped>) {
-    let bad_groups: BTreeMap<GroupKey, Refusal> = endpoints
-        .groups()
-        .keys()
-        .filter_map(|group| check_endpoint_ports(&group.ports).err().map(|refusal| (group.clone(), refusal)))
-        .collect();
     let mut dropped = Vec::new();
     let mut kept = 0;
-    endpoints.retain(|group, address, endpoint| {
-        endpoint.zone.take_if(|zone| zone.is_empty());
-        let checked = match bad_groups.get(group) {
-            Some(refusal) => Err(refusal.clone()),
-            None => check_address(group.family, address)
-                .and_then(|()| check_name("hostname", endpoint.hostname.as_deref(), syntax::dns_label))
-                .and_then(|()| check_name("zone", endpoint.zone.as_deref(), syntax::label_value))
-                .and_then(|()| check_name("nodeName", endpoint.node_name.as_deref(), syntax::dns_subdomain)),
-        };
-        let checked = checked.and_then(|()| {
-            kept += 1;
-            let problem = || format!("at most {MAX_ENDPOINTS} of an export are carried");
-            if kept > MAX_ENDPOINTS { Err(Refusal::new("endpoints", problem())) } else { Ok(()) }
+    endpoints.change_groups(|group, members| {
+        let ports = check_endpoint_ports(&group.ports);
+        members.retain(|address, endpoint| {
+            endpoint.zone.take_if(|zone| zone.is_empty());
+            let checked = ports.clone().and_then(|()| check_endpoint(group.family, *address, endpoint));
+            let checked = checked.and_then(|()| {
+                kept += 1;
+                let problem = || format!("at most {MAX_ENDPOINTS} of an export are carried");
+                if kept > MAX_ENDPOINTS { Err(Refusal::new("endpoints", problem())) } else { Ok(()) }
+            });
+            if let Err(Refusal { field, problem }) = checked {
+                dropped.push(Dropped { address: address.to_string(), field, problem });
+                return false;
+            }
+            true
         });
-        if let Err(Refusal { field, problem }) = checked {
-            dropped.push(Dropped { address: address.to_string(), field, problem });
-            return false;
-        }
-        true
     });
     (endpoints, dropped)
+}
+
+fn check_endpoint(family: IpFamily, address: IpAddr, endpoint: &Endpoint) -> Result<(), Refusal> {
+    check_address(family, address)?;
+    check_name("hostname", endpoint.hostname.as_deref(), syntax::dns_label)?;
+    check_name("zone", endpoint.zone.as_deref(), syntax::label_value)?;
+    check_name("nodeName", endpoint.node_name.as_deref(), syntax::dns_subdomain)
 }
 
 fn check_ports(spec: &ExportSpec) -> Result<(), Refusal> {

@@ -93,7 +93,6 @@ impl SetReader {
 
     fn take(&mut self, chunk: pb::EndpointSet) -> Result<(), Refusal> {
         read_endpoints(chunk, &mut self.endpoints, &mut self.dropped)?;
-        self.dropped.truncate(MAX_DROPPED);
         if self.endpoints.len() > MAX_READ {
             self.endpoints = EndpointSet::default();
             let problem = format!("has more than {MAX_READ} endpoints; at most {MAX_ENDPOINTS} are kept");

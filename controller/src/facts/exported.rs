@@ -130,12 +130,12 @@ fn definition(export: &ServiceExport, service: &Service) -> ExportSpec {
 fn add_slice(endpoints: &mut EndpointSet, slice: &EndpointSlice) {
     let Some(family) = IpFamily::parse(&slice.address_type) else { return };
     let group = GroupKey::new(family, slice.ports.iter().flatten().map(endpoint_port));
-    for endpoint in &slice.endpoints {
+    let members = slice.endpoints.iter().flat_map(|endpoint| {
         let facts = self::endpoint(endpoint);
-        for address in endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok()) {
-            endpoints.insert(group.clone(), address, facts.clone());
-        }
-    }
+        let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+        addresses.map(move |address| (address, facts.clone()))
+    });
+    endpoints.insert_all(group, members);
 }
 
 /// Reads a port of a slice.

@@ -82,19 +82,31 @@ impl EndpointSet {
     /// Adds an endpoint. Of two with one address in one group (slices overlap while endpoints move between them) the
     /// ready one stays; of two that are alike in that, the greater, so that the order of insertion does not matter.
     pub fn insert(&mut self, group: GroupKey, address: IpAddr, endpoint: Endpoint) {
+        self.insert_all(group, [(address, endpoint)]);
+    }
+
+    /// Adds endpoints of one group, as [`EndpointSet::insert`] does. The group is looked up once: a group that says it
+    /// has thousands of ports must not be compared for each of its endpoints.
+    pub fn insert_all(&mut self, group: GroupKey, endpoints: impl IntoIterator<Item = (IpAddr, Endpoint)>) {
+        let mut endpoints = endpoints.into_iter().peekable();
+        if endpoints.peek().is_none() {
+            return;
+        }
         let members = self.groups.entry(group).or_default();
-        match members.get(&address) {
-            Some(known) if (known.is_ready(), known) >= (endpoint.is_ready(), &endpoint) => {}
-            _ => {
-                members.insert(address, endpoint);
+        for (address, endpoint) in endpoints {
+            match members.get(&address) {
+                Some(known) if (known.is_ready(), known) >= (endpoint.is_ready(), &endpoint) => {}
+                _ => {
+                    members.insert(address, endpoint);
+                }
             }
         }
     }
 
-    /// Keeps the endpoints that `keep` wants, which may change them; a group without endpoints goes.
-    pub fn retain(&mut self, mut keep: impl FnMut(&GroupKey, IpAddr, &mut Endpoint) -> bool) {
+    /// Lets `change` drop and change the endpoints of each group; a group without endpoints goes.
+    pub fn change_groups(&mut self, mut change: impl FnMut(&GroupKey, &mut BTreeMap<IpAddr, Endpoint>)) {
         self.groups.retain(|group, members| {
-            members.retain(|address, endpoint| keep(group, *address, endpoint));
+            change(group, members);
             !members.is_empty()
         });
     }

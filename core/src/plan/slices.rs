@@ -138,9 +138,8 @@ impl Target<'_> {
             if !families.contains(&group.family) || (group.ports.is_empty() && !self.spec.ports.is_empty()) {
                 continue;
             }
-            for (address, endpoint) in endpoints {
-                imported.insert(group.clone(), *address, endpoint.clone());
-            }
+            let endpoints = endpoints.iter().map(|(address, endpoint)| (*address, endpoint.clone()));
+            imported.insert_all(group, endpoints);
         }
         imported
     }

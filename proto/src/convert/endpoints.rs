@@ -2,8 +2,10 @@
 
 use super::spec::{read_list, read_port_number};
 use super::{ConversionError, WireEnum};
+use crate::chunks::MAX_DROPPED;
 use crate::pb;
 use mcs_core::model::{Endpoint, EndpointPort, EndpointSet, GroupKey, IpFamily, Protocol};
+use mcs_core::text::shown;
 use mcs_core::validate::Dropped;
 use std::net::IpAddr;
 
@@ -53,7 +55,10 @@ pub(crate) fn empty_group(group: &GroupKey) -> pb::EndpointGroup {
     }
 }
 
-/// Adds a message's endpoints to `endpoints`, and those that cannot be read to `dropped`.
+/// As many bytes of an address as an IPv6 address with a zone needs.
+const MAX_ADDRESS: usize = 80;
+
+/// Adds a message's endpoints to `endpoints`, and those that cannot be read to `dropped`, up to [`MAX_DROPPED`].
 ///
 /// # Errors
 /// The field of a group that is wrong; what was read before it is in `endpoints`.
@@ -66,33 +71,53 @@ pub fn read_endpoints(
         let invalid = |error: ConversionError| error.within(&format!("endpoints.groups[{index}]"));
         let family = IpFamily::from_wire(group.family).map_err(invalid)?;
         let ports: Vec<EndpointPort> = read_list(group.ports, "ports").map_err(invalid)?;
-        let key = GroupKey::new(family, ports);
-        for message in group.endpoints {
-            match message.address.parse::<IpAddr>() {
-                Ok(address) if IpFamily::of(address) == family => {
-                    let endpoint = Endpoint {
-                        ready: message.ready,
-                        serving: message.serving,
-                        terminating: message.terminating,
-                        hostname: message.hostname,
-                        zone: message.zone,
-                        node_name: message.node_name,
-                    };
-                    endpoints.insert(key.clone(), address, endpoint);
-                }
-                Ok(_) => dropped
-                    .push(unreadable(&message.address, &format!("must be an {} address", family.as_str()))),
-                Err(_) => dropped.push(unreadable(&message.address, "must be an IP address")),
-            }
-        }
+        let readable = group.endpoints.into_iter().filter_map(|message| {
+            read_endpoint(message, family).map_err(|left_out| left_out.name_in(dropped)).ok()
+        });
+        endpoints.insert_all(GroupKey::new(family, ports), readable);
     }
     Ok(())
 }
 
-fn unreadable(address: &str, problem: &str) -> Dropped {
-    Dropped {
-        address: address.chars().take(80).collect(),
-        field: "address".to_owned(),
-        problem: problem.to_owned(),
+fn read_endpoint(message: pb::Endpoint, family: IpFamily) -> Result<(IpAddr, Endpoint), Unreadable> {
+    let address = match message.address.parse::<IpAddr>() {
+        Ok(address) if IpFamily::of(address) == family => address,
+        Ok(_) => return Err(Unreadable { address: message.address, rule: wrong_family(family) }),
+        Err(_) => return Err(Unreadable { address: message.address, rule: "must be an IP address" }),
+    };
+    let endpoint = Endpoint {
+        ready: message.ready,
+        serving: message.serving,
+        terminating: message.terminating,
+        hostname: message.hostname,
+        zone: message.zone,
+        node_name: message.node_name,
+    };
+    Ok((address, endpoint))
+}
+
+const fn wrong_family(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "must be an IPv4 address",
+        IpFamily::V6 => "must be an IPv6 address",
+    }
+}
+
+/// An endpoint whose address is none, or not one of its group.
+struct Unreadable {
+    address: String,
+    rule: &'static str,
+}
+
+impl Unreadable {
+    /// Names it among those that were left out, unless so many were that nobody reads on: a message can hold a million.
+    fn name_in(self, dropped: &mut Vec<Dropped>) {
+        if dropped.len() < MAX_DROPPED {
+            dropped.push(Dropped {
+                address: shown(&self.address, MAX_ADDRESS),
+                field: "address".to_owned(),
+                problem: self.rule.to_owned(),
+            });
+        }
     }
 }
