@@ -96,11 +96,11 @@ proptest! {
     #[test]
     fn every_registration_and_result_is_read_back_equal(
         cluster in cluster(), uid in uid(), region in of(region()), version in version(), sum in sum(),
-        key in key(), text in ".{0,9}", span in any::<i64>(), nanos in 0..1_000_000_000_i32
+        key in key(), text in ".{0,9}", build in "[ -~]{0,9}", span in any::<i64>(), nanos in 0..1_000_000_000_i32
     ) {
         let member = Member { clusterset: ClustersetId::new("prod").unwrap(), cluster, uid: uid.clone() };
-        let build = text.clone();
-        let sent = Registration { uid, region, instance: "pod-1".to_owned(), build, version, sum };
+        let (instance, build) = ("pod-1".parse().unwrap(), build.parse().unwrap());
+        let sent = Registration { uid, region, instance, build, version, sum };
         let request = convert::registration(&member, &sent);
         prop_assert_eq!(read_back(&request), request);
 

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod chunks;
+#[expect(unreachable_pub, reason = "the fuzz targets use what is in it")]
+mod hostile;
 mod json;
 mod model;
 mod round_trip;
