@@ -109,7 +109,7 @@ async fn keep(registry: &Started) -> TcpStream {
     let mut stream = TcpStream::connect(registry.rest).await.unwrap();
     stream.write_all(b"GET /v2 HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
-    while !answer.ends_with(b"}") {
+    while !answer.ends_with(b"}\n") {
         assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "it was closed");
     }
     stream
