@@ -14,9 +14,10 @@ use prost::Message;
 use tonic::Status;
 
 use crate::caller::Caller;
-use crate::error::Error;
+use crate::error::{Error, Limit};
 use crate::lists::Page;
 use crate::service::{Service, Written};
+use crate::watch;
 
 /// A write or a sync may name this many times the exports that a cluster may have: those above the limit are refused
 /// one by one.
@@ -74,12 +75,12 @@ pub(crate) async fn write(
     while let Some(part) = message {
         bytes += part.encoded_len();
         if bytes > MAX_WRITE_BYTES {
-            return Err(Error::Limit { limit: "the number of bytes in a write", most: MAX_WRITE_BYTES });
+            return Err(Error::Limit { limit: Limit::WriteBytes, most: MAX_WRITE_BYTES });
         }
         for op in part.ops {
             ops.extend(reader.push(op)?);
             if ops.len() > most {
-                return Err(Error::Limit { limit: "the number of changes in a write", most });
+                return Err(Error::Limit { limit: Limit::WriteChanges, most });
             }
         }
         message = requests.next().await.transpose()?;
@@ -119,8 +120,7 @@ pub(crate) async fn watch(
         [] => None,
         epoch => Some((Epoch(u128::from_be_bytes(read_sixteen(epoch, "epoch")?)), request.revision)),
     };
-    tracing::info!(%clusterset, cluster = %importer, resumes = from.is_some(), "watch opened");
-    service.watch(&clusterset, from).await
+    service.watch(&clusterset, watch::Request { importer, from }).await
 }
 
 /// `Imports.ListClusters`, with pages of at most about `bytes`.

@@ -174,6 +174,11 @@ impl Clusterset {
         self.reached.receiver_count()
     }
 
+    /// The clock by which it judges.
+    pub(crate) const fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     /// The lease of its clusters.
     pub(crate) const fn lease(&self) -> Duration {
         self.lease

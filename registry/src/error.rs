@@ -1,6 +1,7 @@
 //! What can go wrong in a use case, and how each transport says it: one gRPC status, and the HTTP code that goes with
 //! its code.
 
+use std::fmt;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -12,6 +13,50 @@ use tonic::{Code, Status};
 
 use crate::caller::Denied;
 use crate::store::Failed;
+
+/// A limit that no flag sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Clustersets of this registry.
+    Clustersets,
+    /// Changes in one write.
+    WriteChanges,
+    /// Bytes of one write.
+    WriteBytes,
+    /// Exports that one sync names.
+    SyncNames,
+    /// Bytes of one answer.
+    AnswerBytes,
+    /// Large answers of REST that are being read.
+    LargeAnswers,
+}
+
+impl Limit {
+    /// As programs know it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Clustersets => "clustersets",
+            Self::WriteChanges => "write-changes",
+            Self::WriteBytes => "write-bytes",
+            Self::SyncNames => "sync-names",
+            Self::AnswerBytes => "answer-bytes",
+            Self::LargeAnswers => "large-answers",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clustersets => "the number of clustersets",
+            Self::WriteChanges => "the number of changes in a write",
+            Self::WriteBytes => "the number of bytes in a write",
+            Self::SyncNames => "the number of names in a sync",
+            Self::AnswerBytes => "the number of bytes in an answer (its list has pages)",
+            Self::LargeAnswers => "the number of large answers that are being read",
+        })
+    }
+}
 
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -28,8 +73,8 @@ pub(crate) enum Error {
     /// A limit that is not of one clusterset.
     #[error("{limit} is {most}, the most that this registry takes")]
     Limit {
-        /// Its name.
-        limit: &'static str,
+        /// Which.
+        limit: Limit,
         /// The most.
         most: usize,
     },
@@ -94,6 +139,32 @@ pub(crate) enum Error {
     Draining,
 }
 
+impl Error {
+    /// The limit that was hit, by its flag where it has one.
+    pub(crate) fn limit(&self) -> Option<&'static str> {
+        match self {
+            Self::Limit { limit, .. } => Some(limit.name()),
+            Self::Full { flag, .. } => Some(flag),
+            Self::TooLarge { .. } => Some("max-message-bytes"),
+            Self::Refused(Refused::TooManyClusters { .. }) => Some("max-clusters"),
+            Self::Refused(Refused::TooManyWrites { .. }) => Some("max-writes-per-second"),
+            Self::Stream(broken) if broken.code() == Code::OutOfRange => Some("max-message-bytes"),
+            Self::Invalid(_)
+            | Self::Refused(_)
+            | Self::Denied(_)
+            | Self::Stream(_)
+            | Self::Store(_)
+            | Self::Stalled { .. }
+            | Self::TooSlow(_)
+            | Self::Media { .. }
+            | Self::Absent { .. }
+            | Self::NoRoute
+            | Self::NoMethod { .. }
+            | Self::Draining => None,
+        }
+    }
+}
+
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         Self::from(&error)
@@ -106,7 +177,7 @@ impl From<&Error> for Status {
             Error::Invalid(invalid) => status::invalid(invalid),
             Error::Refused(refused) => status::refused(refused),
             Error::Denied(denied) => status::denied(denied.to_string()),
-            Error::Limit { limit, most } => status::limit(error.to_string(), limit, *most),
+            Error::Limit { limit, most } => status::limit(error.to_string(), limit.name(), *most),
             Error::Full { flag, most, .. } => status::full(error.to_string(), flag, *most),
             Error::Stalled { .. } | Error::TooSlow(_) => {
                 status::unserved(Code::DeadlineExceeded, status::TOO_SLOW, error.to_string())
@@ -195,7 +266,7 @@ mod tests {
                 Code::ResourceExhausted,
                 429,
             ),
-            (Error::Limit { limit: "clustersets", most: 1 }, Code::ResourceExhausted, 429),
+            (Error::Limit { limit: Limit::Clustersets, most: 1 }, Code::ResourceExhausted, 429),
             (Error::Full { what: "streams", flag: "max-streams", most: 1 }, Code::ResourceExhausted, 429),
             (Error::Stalled { limit: Duration::from_secs(15) }, Code::DeadlineExceeded, 408),
             (Error::Stream(Status::cancelled("gone")), Code::Cancelled, 500),

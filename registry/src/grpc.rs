@@ -46,7 +46,8 @@ impl Grpc {
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<Response<T>, Status> {
         let request = self.metrics.begin("grpc", method);
-        let answer = answer.await.map(Response::new).map_err(Status::from);
+        let failed = |error| Status::from(self.metrics.failed(error));
+        let answer = answer.await.map(Response::new).map_err(failed);
         request.ended(answer.as_ref().map_or_else(Status::code, |_| Code::Ok));
         answer
     }
@@ -67,7 +68,7 @@ pub(crate) async fn serve(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     let connections = metrics.connections().clone();
-    let grpc = Grpc { service, metrics };
+    let grpc = Grpc { service, metrics: metrics.clone() };
     let members = MembersServer::new(grpc.clone()).max_decoding_message_size(config.max_message_bytes);
     let imports = ImportsServer::new(grpc).max_decoding_message_size(config.max_message_bytes);
     health.set_serving::<MembersServer<Grpc>>().await;
@@ -80,8 +81,9 @@ pub(crate) async fn serve(
         health.set_not_serving::<ImportsServer<Grpc>>().await;
     };
     let routes = Routes::new(health_server).add_service(reflection).add_service(members).add_service(imports);
-    let full = move || async move { Status::from(config.full()).into_http::<Body>() };
-    http::Port::new("grpc", streams::bounded(routes.into_axum_router(), streams), config.limits())
+    let routes = streams::bounded(routes.into_axum_router(), streams, metrics.clone());
+    let full = move || async move { Status::from(metrics.failed(config.full())).into_http::<Body>() };
+    http::Port::new("grpc", routes, config.limits())
         .protocol(http::Protocol::Http2)
         .full(Router::new().fallback(full))
         .metrics(connections)

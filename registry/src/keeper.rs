@@ -5,6 +5,7 @@
 //! ([`crate::unsaved`]), so nothing is queued and nothing lost. While that lasts, calls do not wait for the store.
 //! While it cannot be asked at all, no lease is judged and no view is complete.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -29,6 +30,16 @@ pub(crate) enum Condition {
     Behind = 1,
     /// It does not answer.
     Away = 2,
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fine => "fine",
+            Self::Behind => "behind",
+            Self::Away => "away",
+        })
+    }
 }
 
 /// Keeps the store up to date.

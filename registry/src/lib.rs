@@ -136,7 +136,8 @@ pub async fn serve(
     let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
     let timing = config.policy.timing;
     let keeper = Keeper::new(Calls::new(store, timing.store_limit(), metrics.clone()), timing);
-    let service = Arc::new(Service::new(config.policy, epoch, clock, keeper, shutdown.clone()));
+    let service =
+        Arc::new(Service::new(config.policy, epoch, clock, keeper, metrics.clone(), shutdown.clone()));
     metrics::collect_sizes(&registry, Arc::clone(&service)).context("cannot register sizes")?;
 
     let ready = Ready::new(shutdown.clone());

@@ -1,29 +1,51 @@
-//! What Prometheus is told, with the prefix `mcs_registry_`. Labels come from closed sets: methods, codes, states.
+//! What Prometheus is told, with the prefix `mcs_registry_`; `docs/registry.md` says what each is for.
 //!
-//! Durations are observed as they happen; sizes and counts are read from the registries when they are asked for, so
-//! they cannot drift from what they describe.
+//! | module | tells |
+//! |---|---|
+//! | `calls` | durations of requests and of calls to the store, by what became of them; limits that were hit |
+//! | `writes` | what was refused, left out and repaired |
+//! | `watches` | what watchers were told, and how they ended |
+//! | `sizes` | how much there is: read when it is asked for, so that it cannot drift from what it describes |
+//! | `labels` | the closed sets that labels come from |
+//!
+//! A counter with a label is there from the start with each of its values, so that a rate over it sees the first one.
+
+mod calls;
+mod labels;
+mod sizes;
+mod watches;
+mod writes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use mcs_core::model::MemberState;
-use mcs_core::registry::{Counts, Registry as Members};
-use mcs_core::time::{Clock, Timestamp};
+use mcs_core::time::Clock;
+use mcs_core::validate::Refusal;
 use mcs_runtime::http;
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
-use prometheus::{Error, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
-use tonic::Code;
+use prometheus::core::Collector;
+use prometheus::{
+    Error, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+};
 
-use crate::service::Service;
+pub(crate) use self::calls::Request;
+pub(crate) use self::sizes::collect_sizes;
+pub(crate) use self::watches::{Behind, Ended, Snapshot, Watches};
+pub(crate) use self::writes::Fate;
+use self::writes::Writes;
 
-const STATES: [MemberState; 4] =
-    [MemberState::Syncing, MemberState::Active, MemberState::Held, MemberState::Expired];
+/// From half a millisecond, below which nothing is wrong, to above every limit of a call.
+const BUCKETS: [f64; 13] =
+    [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
 /// What is observed as it happens. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     requests: HistogramVec,
     store_calls: HistogramVec,
+    limits: IntCounterVec,
+    refresh_lag: Histogram,
+    writes: Writes,
+    watches: Watches,
     connections: http::Metrics,
     clock: Arc<dyn Clock>,
 }
@@ -31,29 +53,38 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Registers them.
     pub(crate) fn register(registry: &Registry, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let durations = |name: &str, help: &str, labels: &[&str]| {
-            let buckets =
-                vec![0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
-            let options =
-                HistogramOpts::new(format!("mcs_registry_{name}_duration_seconds"), help).buckets(buckets);
-            let durations = HistogramVec::new(options, labels)?;
-            registry.register(Box::new(durations.clone()))?;
-            Ok::<_, Error>(durations)
-        };
+        let new = New(registry);
         Ok(Self {
-            requests: durations(
-                "request",
-                "Duration of requests by their outcome",
+            requests: new.histograms(
+                "request_duration_seconds",
+                "How long requests took, by how they ended; of a watch, until its first message",
                 &["transport", "method", "code"],
             )?,
-            store_calls: durations(
-                "store_call",
-                "Duration of calls to the store by their outcome",
+            store_calls: new.histograms(
+                "store_call_duration_seconds",
+                "How long calls to the store took, by how they ended",
                 &["operation", "outcome"],
             )?,
+            limits: new.counters(
+                "limits_hit_total",
+                "Requests that were refused for a limit",
+                "limit",
+                labels::LIMITS,
+            )?,
+            refresh_lag: new.histogram(
+                "refresh_lag_seconds",
+                "How late leases were judged and views brought up to date after that was due",
+            )?,
+            writes: Writes::register(&new)?,
+            watches: Watches::register(&new)?,
             connections: http::Metrics::register(registry, "mcs_registry_", &["grpc", "rest"])?,
             clock,
         })
+    }
+
+    /// All that is shown was brought up to date, so long after it was due.
+    pub(crate) fn refreshed(&self, late: Duration) {
+        self.refresh_lag.observe(late.as_secs_f64());
     }
 
     /// What is counted of connections.
@@ -61,202 +92,62 @@ impl Metrics {
         &self.connections
     }
 
-    /// A call to the store begins.
-    pub(crate) fn begin_store_call(&self, operation: &'static str) -> StoreCall {
-        StoreCall { metrics: self.clone(), operation, began: self.clock.elapsed(), outcome: CANCELLED }
-    }
-
-    /// A request begins.
-    pub(crate) fn begin(&self, transport: &'static str, method: &'static str) -> Request {
-        let began = self.clock.elapsed();
-        Request { metrics: self.clone(), transport, method, began, code: Code::Cancelled }
-    }
-}
-
-/// A request under way. It is observed when it is dropped, as cancelled unless it ended.
-pub(crate) struct Request {
-    metrics: Metrics,
-    transport: &'static str,
-    method: &'static str,
-    began: Timestamp,
-    code: Code,
-}
-
-impl Request {
-    /// It ended with this code.
-    pub(crate) fn ended(mut self, code: Code) {
-        self.code = code;
-    }
-}
-
-impl Drop for Request {
-    fn drop(&mut self) {
-        let Metrics { requests, clock, .. } = &self.metrics;
-        let seconds = clock.elapsed().since(self.began).as_secs_f64();
-        let code = format!("{:?}", self.code);
-        requests.with_label_values(&[self.transport, self.method, &code]).observe(seconds);
-    }
-}
-
-/// The outcome of a call to the store that was given up.
-const CANCELLED: &str = "cancelled";
-
-/// A call to the store under way. It is observed when it is dropped, as cancelled unless it ended.
-pub(crate) struct StoreCall {
-    metrics: Metrics,
-    operation: &'static str,
-    began: Timestamp,
-    outcome: &'static str,
-}
-
-impl StoreCall {
-    /// It ended so.
-    pub(crate) fn ended(mut self, outcome: &'static str) {
-        self.outcome = outcome;
-    }
-}
-
-impl Drop for StoreCall {
-    fn drop(&mut self) {
-        let Metrics { store_calls, clock, .. } = &self.metrics;
-        let seconds = clock.elapsed().since(self.began).as_secs_f64();
-        store_calls.with_label_values(&[self.operation, self.outcome]).observe(seconds);
-    }
-}
-
-/// Registers what is read when it is asked for.
-pub(crate) fn collect_sizes(registry: &Registry, service: Arc<Service>) -> Result<(), Error> {
-    registry.register(Box::new(Sizes::new(service)?))
-}
-
-/// Sizes and counts over all clustersets.
-struct Sizes {
-    service: Arc<Service>,
-    descriptions: Vec<Desc>,
-}
-
-/// What is counted of all clustersets.
-#[derive(Default)]
-struct Seen {
-    by_state: [i64; STATES.len()],
-    exports: usize,
-    imports: usize,
-    endpoints: usize,
-    conflicts: usize,
-    watchers: usize,
-    holding: usize,
-    incomplete: usize,
-    clustersets: usize,
-    counts: Counts,
-}
-
-impl Seen {
-    fn add(&mut self, members: &Members, watchers: usize, complete: bool) {
-        self.clustersets += 1;
-        self.watchers += watchers;
-        self.incomplete += usize::from(!complete);
-        self.holding += usize::from(members.is_holding());
-        let sizes = members.sizes();
-        for (sum, state) in self.by_state.iter_mut().zip(STATES) {
-            let count = sizes.members.get(&state).copied().unwrap_or_default();
-            *sum += i64::try_from(count).unwrap_or(i64::MAX);
-        }
-        self.exports += sizes.exports;
-        self.endpoints += sizes.endpoints;
-        self.imports += sizes.imports;
-        self.conflicts += sizes.conflicts;
-        let counts = members.counts();
-        self.counts.expired += counts.expired;
-        self.counts.holds += counts.holds;
-        self.counts.pauses += counts.pauses;
-        self.counts.collected += counts.collected;
-        self.counts.stale_acts += counts.stale_acts;
-    }
-
-    /// Everything that was seen, as metrics.
-    fn metrics(&self) -> Result<Vec<Box<dyn Collector>>, Error> {
-        let gauge = |name: &str, help: &str, value: usize| -> Result<Box<dyn Collector>, Error> {
-            let gauge = IntGauge::new(format!("mcs_registry_{name}"), help)?;
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-            Ok(Box::new(gauge))
-        };
-        let counter = |name: &str, help: &str, value: u64| -> Result<Box<dyn Collector>, Error> {
-            let counter = IntCounter::new(format!("mcs_registry_{name}_total"), help)?;
-            counter.inc_by(value);
-            Ok(Box::new(counter))
-        };
-        let leases = IntGaugeVec::new(
-            Opts::new("mcs_registry_leases", "Clusters by the state of their lease"),
-            &["state"],
-        )?;
-        for (state, count) in STATES.iter().zip(self.by_state) {
-            leases.with_label_values(&[&state.to_string()]).set(count);
-        }
-        Ok(vec![
-            Box::new(leases),
-            gauge("clustersets", "Clustersets", self.clustersets)?,
-            gauge("exports", "Exports of all clusters", self.exports)?,
-            gauge("imports", "Services that are imported", self.imports)?,
-            gauge("endpoints", "Endpoints of all exports", self.endpoints)?,
-            gauge("conflicts", "Imports whose exports differ", self.conflicts)?,
-            gauge("watchers", "Watches that are open", self.watchers)?,
-            gauge("views_incomplete", "Clustersets of which clusters may be missing", self.incomplete)?,
-            gauge(
-                "expiry_holding",
-                "Clustersets whose leases are not judged since too many are silent",
-                self.holding,
-            )?,
-            counter("leases_expired", "Leases that ran out", self.counts.expired)?,
-            counter(
-                "expiry_holds",
-                "Times that leases were not judged since too many were silent",
-                self.counts.holds,
-            )?,
-            counter(
-                "pauses",
-                "Pauses of the registry after which leases were counted anew",
-                self.counts.pauses,
-            )?,
-            counter(
-                "clusters_collected",
-                "Clusters collected long after their lease",
-                self.counts.collected,
-            )?,
-            counter(
-                "stale_acts",
-                "Acts that were ignored since a newer one had been seen",
-                self.counts.stale_acts,
-            )?,
-        ])
-    }
-}
-
-impl Sizes {
-    fn new(service: Arc<Service>) -> Result<Self, Error> {
-        let metrics = Seen::default().metrics()?;
-        let descriptions = metrics.iter().flat_map(|metric| metric.desc()).cloned().collect();
-        Ok(Self { service, descriptions })
-    }
-}
-
-impl Collector for Sizes {
-    fn desc(&self) -> Vec<&Desc> {
-        self.descriptions.iter().collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let mut seen = Seen::default();
-        for clusterset in self.service.clustersets() {
-            let watchers = clusterset.watchers();
-            clusterset
-                .with(|state, now| seen.add(&state.registry, watchers, state.registry.is_complete(now)));
-        }
-        match seen.metrics() {
-            Ok(metrics) => metrics.iter().flat_map(|metric| metric.collect()).collect(),
-            Err(error) => {
-                tracing::error!(%error, "sizes cannot be told");
-                Vec::new()
-            }
+    /// An export was refused, which may be for a limit.
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        self.writes.refused(refusal);
+        if refusal.field == "exports" {
+            self.limits.with_label_values(&["max-exports-per-cluster"]).inc();
         }
     }
+
+    /// What becomes of writes and syncs.
+    pub(crate) const fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
+    /// What becomes of watches.
+    pub(crate) const fn watches(&self) -> &Watches {
+        &self.watches
+    }
+}
+
+/// Makes metrics with the prefix, and registers them.
+struct New<'a>(&'a Registry);
+
+impl New<'_> {
+    fn registered<M: Collector + Clone + 'static>(&self, metric: Result<M, Error>) -> Result<M, Error> {
+        let metric = metric?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> Result<HistogramVec, Error> {
+        let options = HistogramOpts::new(prefixed(name), help).buckets(BUCKETS.to_vec());
+        self.registered(HistogramVec::new(options, labels))
+    }
+
+    fn histogram(&self, name: &str, help: &str) -> Result<Histogram, Error> {
+        let options = HistogramOpts::new(prefixed(name), help).buckets(BUCKETS.to_vec());
+        self.registered(Histogram::with_opts(options))
+    }
+
+    fn counters(&self, name: &str, help: &str, label: &str, values: &[&str]) -> Result<IntCounterVec, Error> {
+        let counters = self.registered(IntCounterVec::new(Opts::new(prefixed(name), help), &[label]))?;
+        for value in values {
+            counters.with_label_values(&[value]);
+        }
+        Ok(counters)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, Error> {
+        self.registered(IntCounter::new(prefixed(name), help))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, Error> {
+        self.registered(IntGauge::new(prefixed(name), help))
+    }
+}
+
+fn prefixed(name: &str) -> String {
+    format!("mcs_registry_{name}")
 }

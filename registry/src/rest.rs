@@ -74,7 +74,8 @@ pub(crate) async fn serve(
     streams: Streams,
     shutdown: Watch,
 ) {
-    let full = move || async move { answer::refused(&config.full()).1 };
+    let counted = metrics.clone();
+    let full = move || async move { answer::refused(&counted.failed(config.full())).1 };
     let connections = metrics.connections().clone();
     let most = config.max_message_bytes;
     let rest = Rest { service, metrics, streams, most, page: PAGE_BYTES, pages: Pages::default() };
@@ -135,7 +136,7 @@ impl Rest {
         let mut measured = Some(self.metrics.begin("rest", route.call.name()));
         let (code, response) = match self.hold(route, request, &mut measured).await {
             Ok(response) => (Code::Ok, response),
-            Err(error) => answer::refused(&error),
+            Err(error) => answer::refused(&self.metrics.failed(error)),
         };
         if let Some(measured) = measured {
             measured.ended(code);

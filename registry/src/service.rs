@@ -28,10 +28,12 @@ use tracing::{info, warn};
 
 use crate::caller::{Remover, Writer};
 use crate::clusterset::{Clusterset, State};
-use crate::error::Error;
+use crate::error::{Error, Limit};
 use crate::keeper::{Condition, Keeper};
 use crate::lists::{Lists, Page};
+use crate::metrics::{Fate, Metrics};
 use crate::store::Failed;
+use crate::watch;
 
 /// The most clustersets: they are made by whoever names them.
 const MAX_CLUSTERSETS: usize = 1_000;
@@ -70,6 +72,7 @@ pub(crate) struct Service {
     /// There may be a deadline where there was none.
     deadlines: Notify,
     keeper: Keeper,
+    metrics: Metrics,
     shutdown: Watch,
 }
 
@@ -80,6 +83,7 @@ impl Service {
         epoch: Epoch,
         clock: Arc<dyn Clock>,
         keeper: Keeper,
+        metrics: Metrics,
         shutdown: Watch,
     ) -> Self {
         Self {
@@ -90,6 +94,7 @@ impl Service {
             clustersets: Mutex::default(),
             deadlines: Notify::new(),
             keeper,
+            metrics,
             shutdown,
         }
     }
@@ -114,6 +119,16 @@ impl Service {
         self.policy.max_exports
     }
 
+    /// How the store is.
+    pub(crate) fn store_condition(&self) -> Condition {
+        self.keeper.condition()
+    }
+
+    /// What is observed as it happens.
+    pub(crate) const fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// Ends with the drain.
     pub(crate) const fn shutdown(&self) -> &Watch {
         &self.shutdown
@@ -127,15 +142,20 @@ impl Service {
 
     /// Judges leases when they are due, until the drain.
     pub(crate) async fn judge(self: Arc<Self>) {
+        let mut due = None;
         while !self.shutdown.is_draining() {
-            let soon = self.clock.elapsed() + LONGEST_REST;
+            let now = self.clock.elapsed();
+            if let Some(due) = due {
+                self.metrics.refreshed(now.since(due));
+            }
             let clustersets = self.clustersets();
             let next = clustersets.iter().filter_map(|clusterset| clusterset.judge()).min();
+            due = next.map(|next| next.min(now + LONGEST_REST));
             if clustersets.iter().any(|clusterset| clusterset.unsaved(|unsaved, _| !unsaved.is_empty())) {
                 self.keeper.wake();
             }
             tokio::select! {
-                () = sleep_until(&*self.clock, next.map(|next| next.min(soon))) => {}
+                () = sleep_until(&*self.clock, due) => {}
                 () = self.deadlines.notified() => {}
                 () = self.shutdown.draining() => {}
             }
@@ -234,7 +254,7 @@ impl Service {
             return Ok(Arc::clone(known));
         }
         if known.len() >= MAX_CLUSTERSETS {
-            return Err(Error::Limit { limit: "the number of clustersets", most: MAX_CLUSTERSETS });
+            return Err(Error::Limit { limit: Limit::Clustersets, most: MAX_CLUSTERSETS });
         }
         info!(%clusterset, "clusterset begun");
         let new = Clusterset::new(clusterset.clone(), self.policy, self.epoch, Arc::clone(&self.clock));
@@ -332,6 +352,7 @@ impl Service {
                 places.push(outcomes.len());
                 accepted.push(op);
                 left_out += dropped.len();
+                dropped.iter().for_each(|dropped| self.metrics.writes().dropped(dropped));
                 dropped.truncate(MAX_DROPPED - named);
                 named += dropped.len();
                 dropped
@@ -351,6 +372,9 @@ impl Service {
             if let Err(refusal) = outcome {
                 outcomes[place].1 = Err(refusal);
             }
+        }
+        for refusal in outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err()) {
+            self.metrics.refused(refusal);
         }
         Ok(outcomes)
     }
@@ -373,7 +397,10 @@ impl Service {
         let member = writer.member();
         let wanted =
             |state: &mut State, _| state.registry.wanted(&member.cluster, &member.uid, version, names);
-        Ok(self.of_member(member)?.with(wanted)?)
+        let wanted = self.of_member(member)?.with(wanted)?;
+        self.metrics.writes().synced(Fate::Named, names.len());
+        self.metrics.writes().synced(Fate::Wanted, wanted.len());
+        Ok(wanted)
     }
 
     /// Ends a sync, and stores what it brought.
@@ -388,6 +415,7 @@ impl Service {
             state.registry.end_sync(&member.cluster, &member.uid, version, named, now)
         };
         let deleted = self.of_member(member)?.with(end)?;
+        self.metrics.writes().synced(Fate::Deleted, deleted);
         info!(
             clusterset = %member.clusterset, cluster = %member.cluster, %version, exports = named.len(), deleted,
             "cluster synced"
@@ -415,12 +443,13 @@ impl Service {
     pub(crate) async fn watch(
         &self,
         clusterset: &ClustersetId,
-        from: Option<(Epoch, u64)>,
+        request: watch::Request,
     ) -> Result<impl Stream<Item = Result<EncodedStep, Status>> + Send + use<>, Error> {
         if self.shutdown.is_draining() {
             return Err(Error::Draining);
         }
-        Ok(crate::watch::stream(self.read(clusterset).await?, from, self.shutdown.clone()))
+        let clusterset = self.read(clusterset).await?;
+        Ok(watch::stream(clusterset, request, self.metrics.watches().clone(), self.shutdown.clone()))
     }
 
     /// A page of clusters.
@@ -506,5 +535,5 @@ pub(crate) fn in_memory() -> (Arc<Service>, crate::metrics::Metrics) {
     let metrics = crate::metrics::Metrics::register(&prometheus::Registry::new(), clock.clone()).unwrap();
     let calls = Calls::new(Arc::new(Memory::default()), timing.store_limit(), metrics.clone());
     let keeper = Keeper::new(calls, timing);
-    (Arc::new(Service::new(policy, Epoch(1), clock, keeper, Watch::default())), metrics)
+    (Arc::new(Service::new(policy, Epoch(1), clock, keeper, metrics.clone(), Watch::default())), metrics)
 }

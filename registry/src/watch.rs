@@ -5,14 +5,18 @@
 //! keys (sections first), in batches; what changes meanwhile follows, and the `End` comes when the watcher has been
 //! told everything. A cursor that the log has gone past begins anew.
 //!
+//! What becomes of a watch is told by its [`Record`].
+//!
 //! Rejected: a channel for each watcher (memory for each slow one), a snapshot taken at once (the same).
+
+mod record;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use mcs_core::ids::Epoch;
+use mcs_core::ids::{ClusterId, Epoch};
 use mcs_core::log::TooOld;
 use mcs_core::model::{Frame, ObjectKey};
 use mcs_core::time::Timestamp;
@@ -23,11 +27,21 @@ use mcs_runtime::shutdown::Watch;
 use tokio::sync::watch;
 use tonic::Status;
 
+use self::record::Record;
 use crate::clusterset::{Clusterset, Reached, State, Steps};
 use crate::error::Error;
+use crate::metrics::Watches;
 
 /// At most this many bytes are taken from the log at once, one object excepted.
 const BATCH_BYTES: usize = 64 * 1024;
+
+/// Who watches, and from where.
+pub(crate) struct Request {
+    /// The cluster that watches.
+    pub(crate) importer: ClusterId,
+    /// The registry process and the revision that it wants to go on from.
+    pub(crate) from: Option<(Epoch, u64)>,
+}
 
 struct Watcher {
     clusterset: Arc<Clusterset>,
@@ -37,6 +51,7 @@ struct Watcher {
     complete: Option<bool>,
     changes: watch::Receiver<Reached>,
     progress: Duration,
+    record: Record,
     shutdown: Watch,
 }
 
@@ -51,12 +66,16 @@ enum Phase {
     Over,
 }
 
-/// Watches a clusterset, from a revision of a registry process on, or anew. The stream ends with the drain.
+/// Watches a clusterset. The stream ends with the drain.
 pub(crate) fn stream(
     clusterset: Arc<Clusterset>,
-    from: Option<(Epoch, u64)>,
+    request: Request,
+    watches: Watches,
     shutdown: Watch,
 ) -> impl Stream<Item = Result<EncodedStep, Status>> + Send + 'static {
+    let Request { importer, from } = request;
+    let (epoch, clock) = (clusterset.epoch(), Arc::clone(clusterset.clock()));
+    let record = Record::opened(clusterset.id().clone(), importer, from, epoch, clock, watches);
     let phase = match from {
         Some((epoch, cursor)) if epoch == clusterset.epoch() => Phase::Follow { cursor, told: true },
         _ => Phase::Begin,
@@ -67,6 +86,7 @@ pub(crate) fn stream(
         complete: None,
         changes: clusterset.changes(),
         progress: Timing::of_lease(clusterset.lease()).progress(),
+        record,
         shutdown,
         clusterset,
     };
@@ -81,6 +101,7 @@ impl Watcher {
             }
             if self.shutdown.is_draining() {
                 self.phase = Phase::Over;
+                self.record.drains();
                 return Some(Err(Error::Draining.into()));
             }
             if let Some(step) = self.batch.pop_front() {
@@ -90,8 +111,11 @@ impl Watcher {
             let clusterset = Arc::clone(&self.clusterset);
             clusterset.with(|state, now| self.fill(state, now));
             if !self.batch.is_empty() {
+                let bytes = self.batch.iter().map(EncodedStep::len).sum();
+                self.record.tells(self.batch.len(), bytes, self.reached());
                 continue;
             }
+            self.record.is_up_to_date();
             tokio::select! {
                 () = self.shutdown.draining() => {}
                 // It ends only with the clusterset, which this watcher holds.
@@ -102,6 +126,14 @@ impl Watcher {
         }
     }
 
+    /// The revision up to which everything was taken from the log.
+    const fn reached(&self) -> u64 {
+        match self.phase {
+            Phase::Follow { cursor, .. } => cursor,
+            Phase::Begin | Phase::Snapshot { .. } | Phase::Over => 0,
+        }
+    }
+
     /// Takes the next batch from the log; none when the watcher has been told everything.
     fn fill(&mut self, state: &State, now: Timestamp) {
         while self.batch.is_empty() {
@@ -109,6 +141,7 @@ impl Watcher {
                 Phase::Over => return,
                 Phase::Begin => {
                     let (epoch, absent_grace) = (state.registry.epoch(), state.registry.absent_grace());
+                    self.record.begins();
                     self.tell(&Frame::Begin { epoch, absent_grace });
                     Phase::Snapshot { up_to: None, since: state.log.revision() }
                 }

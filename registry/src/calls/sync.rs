@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::most_names;
 use crate::caller::{Caller, Writer};
-use crate::error::Error;
+use crate::error::{Error, Limit};
 use crate::service::{Service, Synced};
 
 /// This many answers of a sync wait for their reader at most.
@@ -49,7 +49,7 @@ pub(crate) async fn until_over(
     };
     let Err(error) = ended else { return Some(Code::Ok) };
     debug!(%error, "sync broken off");
-    let status = Status::from(error);
+    let status = Status::from(service.metrics().failed(error));
     let code = status.code();
     // A caller that has gone needs no answer.
     let _ = answers.send(Err(status)).await;
@@ -117,7 +117,7 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
                     let wanted = self.service.wanted(&self.writer, self.version, &names)?;
                     named.extend(names.into_iter().map(|(key, _)| key));
                     if named.len() > most {
-                        return Err(Error::Limit { limit: "the number of names in a sync", most });
+                        return Err(Error::Limit { limit: Limit::SyncNames, most });
                     }
                     for keys in pack(wanted.iter().map(pb::ServiceKey::from)) {
                         tell(answers, Tell::Wants(pb::SyncWants { keys })).await;

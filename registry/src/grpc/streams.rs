@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use mcs_runtime::http::{Pace, TooSlow, pace};
 use tonic::Status;
 
+use crate::metrics::Metrics;
 use crate::streams::Streams;
 
 const SYNC: &str = "/dynamo.mcs.v1.Members/Sync";
@@ -29,21 +30,25 @@ const STREAMS: [&str; 4] = [
 ];
 
 /// The calls of `routes`, bounded.
-pub(super) fn bounded(routes: Router, streams: Streams) -> Router {
+pub(super) fn bounded(routes: Router, streams: Streams, metrics: Metrics) -> Router {
     routes
         .layer(from_fn(tell_slowness))
         .layer(from_fn_with_state(Pace::default(), keep_pace))
-        .layer(from_fn_with_state(streams, count))
+        .layer(from_fn_with_state((streams, metrics), count))
 }
 
 /// Holds a place for a stream until its answers have ended.
-async fn count(State(streams): State<Streams>, request: Request, next: Next) -> Response {
+async fn count(
+    State((streams, metrics)): State<(Streams, Metrics)>,
+    request: Request,
+    next: Next,
+) -> Response {
     if !STREAMS.contains(&request.uri().path()) {
         return next.run(request).await;
     }
     match streams.take() {
         Ok(place) => next.run(request).await.map(|body| place.until_end_of(body)),
-        Err(full) => Status::from(full).into_http(),
+        Err(full) => Status::from(metrics.failed(full)).into_http(),
     }
 }
 
@@ -68,9 +73,12 @@ async fn tell_slowness(request: Request, next: Next) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use axum::routing::post;
     use hyper::service::Service;
     use hyper_util::service::TowerToHyperService;
+    use mcs_runtime::clock::SystemClock;
     use tonic::Code;
 
     use super::*;
@@ -81,8 +89,12 @@ mod tests {
             let read = axum::body::to_bytes(body, usize::MAX).await;
             format!("{:?}", read.map_err(|error| Status::from_error(error.into()).code()))
         };
-        let service =
-            TowerToHyperService::new(bounded(Router::new().route(path, post(handler)), Streams::new(1)));
+        let metrics = Metrics::register(&prometheus::Registry::new(), Arc::new(SystemClock)).unwrap();
+        let service = TowerToHyperService::new(bounded(
+            Router::new().route(path, post(handler)),
+            Streams::new(1),
+            metrics,
+        ));
         let silent = Body::from_stream(futures::stream::pending::<Result<&[u8], axum::Error>>());
         let request = Request::post(path).body(silent).unwrap();
         let day = std::time::Duration::from_secs(24 * 60 * 60);

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use super::answer;
-use crate::error::Error;
+use crate::error::{Error, Limit};
 
 /// So many are made at once; further ones wait, as none takes long.
 const MAKING: usize = 2;
@@ -61,7 +61,7 @@ impl Pages {
         if text.len() <= LARGE {
             return Ok(([(CONTENT_TYPE, answer::JSON)], text).into_response());
         }
-        let full = |_| Error::Limit { limit: "the number of large answers that are being read", most: HELD };
+        let full = |_| Error::Limit { limit: Limit::LargeAnswers, most: HELD };
         let place = Arc::clone(&self.held).try_acquire_owned().map_err(full)?;
         let length = text.len().to_string();
         let headers = [(CONTENT_TYPE, answer::JSON), (CONTENT_LENGTH, &*length)];

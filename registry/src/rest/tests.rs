@@ -60,7 +60,7 @@ async fn what_does_not_fit_into_one_answer_is_told_in_pages_only() {
         assert_eq!(answer(&routes, "PUT", path, Body::from(body.to_string())).await.0, 200);
     }
     let get = async |path: &str| answer(&routes, "GET", path, Body::empty()).await;
-    let limit = json!({"limit": "the number of bytes in an answer; the list has pages", "most": "1"});
+    let limit = json!({"limit": "answer-bytes", "most": "1"});
     for path in [&*format!("{cart}?includeEndpoints=true"), "/v1/clustersets/prod/imports/shop/cart"] {
         let (status, body) = get(path).await;
         assert_eq!((status, &body["details"][0]["metadata"]), (429, &limit), "{path}");

@@ -55,13 +55,15 @@ fn a_hold_is_noted_with_the_silent_and_ends_with_its_time() {
         [Verdict::HoldBegan(Census { active: 3, silent: 3 }), held("east"), held("north"), held("south"),]
     );
     fixture.register("east", "u-1", Sum::EMPTY);
-    fixture.pass(LEASE / 2);
+    fixture.pass(LEASE / 3);
     for cluster in ["north", "south"] {
         fixture.register(cluster, "u-1", Sum::EMPTY);
     }
     fixture.pass(LEASE / 3);
-    fixture.register("east", "u-1", Sum::EMPTY);
-    fixture.pass(LEASE / 6);
+    for cluster in ["east", "north", "south"] {
+        fixture.register(cluster, "u-1", Sum::EMPTY);
+    }
+    fixture.pass(LEASE / 3);
     let back = ["east", "north", "south"].map(|cluster| Verdict::Back(id(cluster)));
     let ended = Verdict::HoldEnded(Census { active: 3, silent: 0 });
     assert_eq!(fixture.noted(), [back.as_slice(), &[ended]].concat());

@@ -2,8 +2,9 @@
 
 use std::pin::Pin;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
+use mcs_core::log::StateLog;
 use mcs_core::model::{Change, EndpointSet, ExportSpec, Object};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::ManualClock;
@@ -11,9 +12,11 @@ use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::frames::FrameReader;
 use mcs_proto::pb;
 use mcs_runtime::shutdown::Shutdown;
+use prometheus::TextEncoder;
 use prost::Message;
 
 use super::*;
+use crate::metrics::Metrics;
 
 #[tokio::test]
 async fn a_slow_watcher_skips_what_was_superseded_and_never_the_last_state() {
@@ -103,6 +106,44 @@ async fn a_drain_ends_a_watcher_that_has_more_to_read() {
     assert!(watcher.stream.next().await.is_none());
 }
 
+#[tokio::test]
+async fn how_watches_go_is_counted() {
+    let mut exporter = Exporter::new();
+    exporter.clusterset.with(|state, _| state.log = StateLog::keeping(1));
+    exporter.put("cart");
+    let counts = |exporter: &Exporter| {
+        let text = TextEncoder::new().encode_to_string(&exporter.registry.gather()).unwrap();
+        let of = |series: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("mcs_registry_{series} ")));
+            line.unwrap().parse::<u64>().unwrap()
+        };
+        [
+            "watchers_behind",
+            "watch_snapshots_total{cause=\"new\"}",
+            "watch_snapshots_total{cause=\"lagged\"}",
+            "watches_ended_total{reason=\"caller\"}",
+            "watches_ended_total{reason=\"drain\"}",
+        ]
+        .map(of)
+    };
+    let (mut slow, mut gone) = (exporter.watch(), exporter.watch());
+    // Begin, section, header, part; and then the end.
+    slow.read(4).await;
+    gone.read(5).await;
+    assert_eq!(counts(&exporter), [2, 2, 0, 0, 0], "what was read last may be on its way");
+    assert!(gone.stream.next().now_or_never().is_none());
+    assert_eq!(counts(&exporter), [1, 2, 0, 0, 0]);
+    drop(gone);
+    slow.read(1).await;
+    exporter.delete("cart");
+    assert!(matches!(slow.read(1).await[..], [Frame::Begin { .. }]));
+    assert_eq!(counts(&exporter), [1, 2, 1, 1, 0]);
+    exporter.shutdown.drain();
+    while slow.stream.next().await.is_some() {}
+    drop(slow);
+    assert_eq!(counts(&exporter), [0, 2, 1, 1, 1]);
+}
+
 fn parts(frames: &[Frame]) -> Vec<(String, u64)> {
     let part = |frame: &Frame| match frame {
         Frame::Change(Change { key: ObjectKey::Part(key, _), object: Some(Object::Part(part)), .. }) => {
@@ -125,6 +166,8 @@ fn key(name: &str) -> ServiceKey {
 struct Exporter {
     clusterset: Arc<Clusterset>,
     shutdown: Shutdown,
+    registry: prometheus::Registry,
+    metrics: Metrics,
     uid: ClusterUid,
     seq: u64,
 }
@@ -154,7 +197,9 @@ impl Exporter {
             sum: Sum::EMPTY,
         };
         clusterset.with(|state, now| state.registry.register(&cluster(), registration, now)).unwrap();
-        Self { clusterset, shutdown: Shutdown::manual(), uid, seq: 1 }
+        let registry = prometheus::Registry::new();
+        let metrics = Metrics::register(&registry, Arc::clone(clusterset.clock())).unwrap();
+        Self { clusterset, shutdown: Shutdown::manual(), registry, metrics, uid, seq: 1 }
     }
 
     fn write(&mut self, op: Op) {
@@ -186,7 +231,9 @@ impl Exporter {
     }
 
     fn watch(&self) -> Reader {
-        let stream = stream(Arc::clone(&self.clusterset), None, self.shutdown.watch());
+        let request = Request { importer: cluster(), from: None };
+        let watches = self.metrics.watches().clone();
+        let stream = stream(Arc::clone(&self.clusterset), request, watches, self.shutdown.watch());
         Reader { stream: Box::pin(stream), frames: FrameReader::default() }
     }
 }

@@ -4,6 +4,7 @@
 
 mod leases;
 mod limits;
+mod metrics;
 mod ports;
 mod program;
 mod rest;

@@ -132,7 +132,7 @@ async fn a_write_of_too_many_changes_is_refused_as_a_whole() {
         call(&registry, "POST", &format!("{EAST}/write"), message).await
     };
     let (status, refused) = write(2, 5).await;
-    let metadata = json!({"limit": "the number of changes in a write", "most": "4"});
+    let metadata = json!({"limit": "write-changes", "most": "4"});
     assert_eq!((status, &refused["code"], &refused["details"][0]["metadata"]), (429, &json!(8), &metadata));
     assert_eq!(registry.client.list_exports(&prod(), false).await.unwrap().0, []);
     // Those above the limit of exports are refused one by one.
@@ -192,7 +192,7 @@ async fn few_large_answers_are_held_and_small_ones_are_answered_meanwhile() {
         assert_eq!(unread.last().unwrap().status(), 200);
     }
     let refused = get(&registry, large).await;
-    let metadata = json!({"limit": "the number of large answers that are being read", "most": "4"});
+    let metadata = json!({"limit": "large-answers", "most": "4"});
     assert_eq!((refused.0, &refused.1["details"][0]["metadata"]), (429, &metadata));
     assert_eq!(get(&registry, &format!("{CART}?includeEndpoints=true")).await.0, 200);
 

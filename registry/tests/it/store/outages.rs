@@ -265,3 +265,46 @@ async fn calls_to_the_store_are_counted_by_what_became_of_them() {
     };
     tokio::time::timeout(LIMIT, all).await.unwrap();
 }
+
+#[tokio::test]
+async fn an_outage_of_the_store_is_told_by_metrics() {
+    let store = Double::in_mood(Mood::Fine);
+    let started = Started::over(store.clone(), |_| {}).await;
+    let mut east = started.register("east").await;
+    started.pass(LEASE).await;
+    let seen = async |series: &[(&str, &str)]| {
+        let all = async {
+            loop {
+                let (_, text) = http(started.admin, "GET", "/metrics").await;
+                let has = |(series, value): &(&str, &str)| {
+                    let line = format!("mcs_registry_{series} {value}");
+                    text.lines().any(|found| found == line)
+                };
+                if series.iter().all(has) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, all).await.unwrap();
+    };
+    store.turn(Mood::Away);
+    assert!(east.write(&[put("web", 1)]).await.degraded);
+    seen(&[
+        ("store_condition{condition=\"away\"}", "1"),
+        ("store_condition{condition=\"fine\"}", "0"),
+        ("unsaved_clusters", "1"),
+        ("views_incomplete", "1"),
+    ])
+    .await;
+    started.clock.advance(Duration::from_secs(5));
+    seen(&[("view_age_seconds", "5")]).await;
+
+    store.turn(Mood::Fine);
+    seen(&[
+        ("store_condition{condition=\"fine\"}", "1"),
+        ("unsaved_clusters", "0"),
+        ("views_incomplete", "0"),
+        ("view_age_seconds", "0"),
+    ])
+    .await;
+}
