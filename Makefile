@@ -47,6 +47,11 @@ test: controlplane ## Run every test that needs no container engine, and count t
 	cargo build --workspace --bins --locked
 	cargo test --workspace --locked --no-fail-fast | .ci/count-tests
 
+# One at a time, so that each measures itself alone.
+.PHONY: faults
+faults: ## Attack the registry with thousands of connections and slow clients, and tell what that cost
+	cargo test --locked -p mcs-registry --test faults -- --include-ignored --nocapture --test-threads=1
+
 .PHONY: sim
 sim: ## Try SEEDS (10000) random histories of registry and controllers
 	SEEDS=$(SEEDS) cargo test --release --locked -p mcs-core --test simulation -- --nocapture
