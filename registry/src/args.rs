@@ -11,6 +11,7 @@ use mcs_core::timing::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, Timing};
 use mcs_runtime::args::{Check, Listen, LogArgs, MCS, duration};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::files::raise_open_files;
+use mcs_runtime::tls::TlsArgs;
 use mcs_runtime::{logs, program};
 use tracing::warn;
 
@@ -85,6 +86,9 @@ pub struct Args {
     /// Renewals and syncs are not counted
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     pub max_writes_per_second: u32,
+    /// Certificates of the gRPC and REST ports.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// How logs are written.
     #[command(flatten)]
     pub logs: LogArgs,
@@ -155,7 +159,7 @@ impl Check for Args {
                 return Err(format!("--{flag} must be at least 1"));
             }
         }
-        Ok(())
+        self.tls.check()
     }
 }
 
@@ -205,7 +209,7 @@ impl Args {
     /// Runs the registry until a signal ends it. Exit code 1, with the reason in the log, when it cannot.
     pub fn run(self) -> ExitCode {
         let args = self.clone();
-        let Self { grpc_listen, rest_listen, admin_listen, store, logs, .. } = self;
+        let Self { grpc_listen, rest_listen, admin_listen, store, tls, logs, .. } = self;
         program::run(|shutdown| async move {
             logs::init(&logs)?;
             let config = args.fitting(raise_open_files());
@@ -213,6 +217,7 @@ impl Args {
                 grpc: grpc_listen.bind().await?,
                 rest: rest_listen.bind().await?,
                 admin: admin_listen.bind().await?,
+                tls: tls.files(),
             };
             let store = match store {
                 Store::Memory => Arc::new(Memory::default()),

@@ -10,17 +10,20 @@
 //! The use cases that change something take a [`Writer`] or a [`Remover`], which only a [`Caller`] gives: no transport
 //! can forget to ask.
 
+mod certificate;
+
 use std::fmt;
 
 use axum::http::Extensions;
 use mcs_core::ids::{ClusterId, ClustersetId};
 use mcs_proto::convert::Member;
+use mcs_runtime::http::Peer;
+use tracing::debug;
 
 use crate::error::Error;
 
 /// Who calls, as far as the transport knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "certificates are not read yet"))]
 pub(crate) enum Caller {
     /// No client certificates are asked for: the network decides who may call.
     Anyone,
@@ -37,7 +40,10 @@ pub(crate) enum Caller {
         clusterset: ClustersetId,
     },
     /// A certificate that names no cluster.
-    Reader,
+    Reader {
+        /// What it is like, for people: "with the names …".
+        shown: String,
+    },
 }
 
 /// May write for this member. Only [`Caller::writer`] makes it.
@@ -79,9 +85,26 @@ pub(crate) struct Denied {
 }
 
 impl Caller {
+    /// Who is at the other end of a connection; a port that asks for certificates gives none without.
+    pub(crate) fn identify(peer: &Peer, certificates_are_asked_for: bool) -> Self {
+        match &peer.certificate {
+            Some(certificate) => {
+                let caller = Self::of_certificate(certificate);
+                debug!(peer = %peer.address, serial = certificate.serial, %caller, "client identified");
+                caller
+            }
+            None if certificates_are_asked_for => Self::unknown(),
+            None => Self::Anyone,
+        }
+    }
+
     /// Who sent a request, from what the transport put into its extensions.
     pub(crate) fn of(extensions: &Extensions) -> Self {
-        extensions.get().cloned().unwrap_or(Self::Anyone)
+        extensions.get().cloned().unwrap_or_else(Self::unknown)
+    }
+
+    fn unknown() -> Self {
+        Self::Reader { shown: "that was not seen".to_owned() }
     }
 
     /// Asks to write for `member`.
@@ -125,7 +148,7 @@ impl Caller {
             Self::Anyone => "do everything",
             Self::Cluster { .. } => "read, and write for and remove that cluster",
             Self::Admin { .. } => "read, and remove clusters of that clusterset",
-            Self::Reader => "read",
+            Self::Reader { .. } => "read",
         }
     }
 }
@@ -140,7 +163,7 @@ impl fmt::Display for Caller {
             Self::Admin { clusterset } => {
                 write!(f, "the certificate of an administrator of clusterset {clusterset}")
             }
-            Self::Reader => f.write_str("a certificate that names no cluster"),
+            Self::Reader { shown } => write!(f, "a certificate {shown}, which is no cluster's,"),
         }
     }
 }
@@ -165,20 +188,21 @@ mod tests {
         assert_eq!(may(&Caller::Anyone), [all, all, all]);
         assert_eq!(may(&east()), [all, none, none]);
         assert_eq!(may(&Caller::Admin { clusterset: set("prod") }), [(false, true), (false, true), none]);
-        assert_eq!(may(&Caller::Reader), [none, none, none]);
+        assert_eq!(may(&Caller::unknown()), [none, none, none]);
     }
 
     #[test]
     fn a_refusal_names_the_certificate_and_what_it_may_do() {
         let told = |result: Result<Writer, Error>| result.unwrap_err().to_string();
+        let reader = Caller::Reader { shown: "with the names DNS \"web\"".to_owned() };
         assert_eq!(
             told(east().writer(member("prod", "west"))),
             "the certificate of cluster east of clusterset prod may read, and write for and remove that cluster, \
              but not write for cluster west of clusterset prod"
         );
         assert_eq!(
-            told(Caller::Reader.writer(member("prod", "west"))),
-            "a certificate that names no cluster may read, but not write for cluster west of clusterset prod"
+            told(reader.writer(member("prod", "west"))),
+            "a certificate with the names DNS \"web\", which is no cluster's, may read, but not write for cluster west of clusterset prod"
         );
         let admin = Caller::Admin { clusterset: set("prod") };
         assert_eq!(
@@ -186,6 +210,14 @@ mod tests {
             "the certificate of an administrator of clusterset prod may read, and remove clusters of that clusterset, \
              but not remove cluster east of clusterset test"
         );
+    }
+
+    #[test]
+    fn a_request_or_a_connection_of_which_nothing_is_known_may_read_only() {
+        let peer = Peer { address: ([127, 0, 0, 1], 80).into(), certificate: None };
+        assert_eq!(Caller::identify(&peer, false), Caller::Anyone);
+        assert_eq!(Caller::identify(&peer, true), Caller::unknown());
+        assert_eq!(Caller::of(&Extensions::new()), Caller::unknown());
     }
 
     #[test]

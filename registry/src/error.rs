@@ -243,7 +243,7 @@ mod tests {
         let cluster = || ClusterId::new("east").unwrap();
         let uid = |uid: &str| ClusterUid::new(uid).unwrap();
         let prod = ClustersetId::new("prod").unwrap();
-        let denied = Caller::Reader.remover(prod, cluster()).unwrap_err();
+        let denied = Caller::of(&axum::http::Extensions::new()).remover(prod, cluster()).unwrap_err();
         let cases = [
             (denied, Code::PermissionDenied, 403),
             (Error::Invalid(ConversionError::missing("version")), Code::InvalidArgument, 400),

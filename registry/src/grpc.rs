@@ -11,8 +11,7 @@ use axum::body::Body;
 use mcs_proto::FILE_DESCRIPTOR_SET;
 use mcs_proto::pb::imports_server::ImportsServer;
 use mcs_proto::pb::members_server::MembersServer;
-use mcs_runtime::http;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::http::Protocol;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::{Code, Response, Status};
@@ -20,8 +19,8 @@ use tonic::{Code, Response, Status};
 use crate::Config;
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::ports::Ports;
 use crate::service::Service;
-use crate::streams::Streams;
 
 /// Why the port is no longer served.
 #[derive(Debug, thiserror::Error)]
@@ -54,40 +53,30 @@ impl Grpc {
 }
 
 /// Serves the port until the drain is over: watches and syncs end at once, other calls are finished.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    config: Config,
-    service: Arc<Service>,
-    metrics: Metrics,
-    streams: Streams,
-    shutdown: Watch,
-) -> Result<(), Failed> {
+pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: Ports) -> Result<(), Failed> {
     let (health, health_server) = tonic_health::server::health_reporter();
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let connections = metrics.connections().clone();
-    let grpc = Grpc { service, metrics: metrics.clone() };
-    let members = MembersServer::new(grpc.clone()).max_decoding_message_size(config.max_message_bytes);
-    let imports = ImportsServer::new(grpc).max_decoding_message_size(config.max_message_bytes);
+    let Config { max_message_bytes, .. } = ports.config;
+    let grpc = Grpc { service, metrics: ports.metrics.clone() };
+    let members = MembersServer::new(grpc.clone()).max_decoding_message_size(max_message_bytes);
+    let imports = ImportsServer::new(grpc).max_decoding_message_size(max_message_bytes);
     health.set_serving::<MembersServer<Grpc>>().await;
     health.set_serving::<ImportsServer<Grpc>>().await;
 
-    let drained = shutdown.draining_owned();
+    let drained = ports.shutdown.draining_owned();
     let stop = async move {
         drained.await;
         health.set_not_serving::<MembersServer<Grpc>>().await;
         health.set_not_serving::<ImportsServer<Grpc>>().await;
     };
     let routes = Routes::new(health_server).add_service(reflection).add_service(members).add_service(imports);
-    let routes = streams::bounded(routes.into_axum_router(), streams, metrics.clone());
-    let full = move || async move { Status::from(metrics.failed(config.full())).into_http::<Body>() };
-    http::Port::new("grpc", routes, config.limits())
-        .protocol(http::Protocol::Http2)
-        .full(Router::new().fallback(full))
-        .metrics(connections)
-        .serve(listener, stop)
-        .await;
+    let routes = streams::bounded(routes.into_axum_router(), ports.streams.clone(), ports.metrics.clone());
+    let told = ports.clone();
+    let full = move || async move { Status::from(told.full()).into_http::<Body>() };
+    let port = ports.port("grpc", routes, Router::new().fallback(full));
+    port.protocol(Protocol::Http2).serve(listener, stop).await;
     Ok(())
 }

@@ -13,6 +13,7 @@
 //! | `watch` | a watcher: a cursor into the log |
 //! | `lists` | pages of clusters, exports and imports |
 //! | `calls` | the calls of the API: messages in, messages out |
+//! | `ports` | what both transports have in common |
 //! | `grpc`, `rest` | the same calls over two transports |
 //! | `streams` | the watches and syncs that are open |
 //! | `error` | what can go wrong, and how each transport says it |
@@ -30,6 +31,7 @@ mod grpc;
 mod keeper;
 mod lists;
 mod metrics;
+mod ports;
 mod rest;
 mod service;
 pub mod store;
@@ -47,23 +49,29 @@ use anyhow::Context;
 use mcs_core::ids::Epoch;
 use mcs_core::registry::Policy;
 use mcs_core::time::Clock;
-use mcs_core::timing::MAX_PROGRESS;
+use mcs_runtime::admin;
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Watch;
 use mcs_runtime::tasks::Tasks;
-use mcs_runtime::{admin, http};
+use mcs_runtime::tls::{self, Tls};
 use tokio::net::TcpListener;
 use tracing::info;
 
-use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::ports::Ports;
 use crate::service::Service;
 use crate::store::{Calls, Store};
 use crate::streams::Streams;
 
 /// How long requests under way may take after the end began. Watches end at once.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// The names of all metrics begin so.
+const METRICS: &str = "mcs_registry_";
+
+/// The ports whose connections are counted.
+const PORTS: [&str; 2] = ["grpc", "rest"];
 
 /// What an operator decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,28 +88,6 @@ pub struct Config {
     pub max_streams: usize,
 }
 
-impl Config {
-    /// What both ports allow.
-    fn limits(&self) -> http::Limits {
-        let timing = self.policy.timing;
-        http::Limits {
-            connections: self.max_connections,
-            keep_alive: timing.keep_alive().min(MAX_PROGRESS),
-            keep_alive_answer: timing.keep_alive_answer().min(MAX_PROGRESS),
-            age: Some(self.max_connection_age),
-            // A watch that does not end by itself is cut then; its client goes on from its revision.
-            age_grace: timing.heartbeat(),
-            grace: DRAIN,
-            ..http::Limits::default()
-        }
-    }
-
-    /// What a connection above the limit is told.
-    const fn full(&self) -> Error {
-        Error::Full { what: "connections", flag: "max-connections", most: self.max_connections }
-    }
-}
-
 /// Where the registry is reached.
 #[derive(Debug)]
 pub struct Listeners {
@@ -109,8 +95,10 @@ pub struct Listeners {
     pub grpc: TcpListener,
     /// For people and scripts.
     pub rest: TcpListener,
-    /// For probes and Prometheus.
+    /// For probes and Prometheus. Always plaintext.
     pub admin: TcpListener,
+    /// The certificates of gRPC and REST; none: both are plaintext.
+    pub tls: Option<tls::Files>,
 }
 
 /// Serves until `shutdown` drains: no new connections then, watches and syncs end, other calls are finished.
@@ -124,16 +112,25 @@ pub async fn serve(
     listeners: Listeners,
     shutdown: Watch,
 ) -> anyhow::Result<()> {
-    let Listeners { grpc, rest, admin } = listeners;
+    let Listeners { grpc, rest, admin, tls: files } = listeners;
     let epoch = Epoch(rand::random());
     info!(
         version = mcs_runtime::version(), %epoch, lease = ?config.policy.timing.lease(),
         grpc = %grpc.local_addr()?, rest = %rest.local_addr()?, admin = %admin.local_addr()?,
+        tls = files.is_some(), client_certificates = files.as_ref().is_some_and(|files| files.client_ca.is_some()),
         "registry starts"
     );
 
-    let registry = mcs_runtime::metrics::registry("mcs_registry_").context("cannot make metrics")?;
+    let registry = mcs_runtime::metrics::registry(METRICS).context("cannot make metrics")?;
     let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
+    let tls = match files {
+        Some(files) => {
+            let counted =
+                tls::Metrics::register(&registry, METRICS, &PORTS).context("cannot register certificates")?;
+            Some(Tls::load(files, Arc::clone(&clock), counted)?)
+        }
+        None => None,
+    };
     let timing = config.policy.timing;
     let keeper = Keeper::new(Calls::new(store, timing.store_limit(), metrics.clone()), timing);
     let service =
@@ -146,10 +143,13 @@ pub async fn serve(
     tasks.spawn_background("admin", admin::serve(admin, registry, ready));
     tasks.spawn("judge", Arc::clone(&service).judge());
     tasks.spawn("store", Arc::clone(&service).keep(stored));
+    if let Some(tls) = tls.clone() {
+        tasks.spawn_background("certificates", tls.follow());
+    }
     let streams = Streams::new(config.max_streams);
-    let shared = (Arc::clone(&service), metrics.clone(), streams.clone(), shutdown.clone());
-    tasks.spawn("grpc", grpc::serve(grpc, config, shared.0, shared.1, shared.2, shared.3));
-    tasks.spawn("rest", rest::serve(rest, config, service, metrics, streams, shutdown.clone()));
+    let ports = Ports { config, tls, metrics, streams, shutdown: shutdown.clone() };
+    tasks.spawn("grpc", grpc::serve(grpc, Arc::clone(&service), ports.clone()));
+    tasks.spawn("rest", rest::serve(rest, service, ports));
     serving.ready();
 
     // The listeners have their own grace, so that what is cut is named; this one is for what hangs.

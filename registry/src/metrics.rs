@@ -77,7 +77,7 @@ impl Metrics {
             )?,
             writes: Writes::register(&new)?,
             watches: Watches::register(&new)?,
-            connections: http::Metrics::register(registry, "mcs_registry_", &["grpc", "rest"])?,
+            connections: http::Metrics::register(registry, crate::METRICS, &crate::PORTS)?,
             clock,
         })
     }
@@ -149,5 +149,5 @@ impl New<'_> {
 }
 
 fn prefixed(name: &str) -> String {
-    format!("mcs_registry_{name}")
+    format!("{}{name}", crate::METRICS)
 }

@@ -32,17 +32,16 @@ use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::any;
-use mcs_runtime::http::{self, Pace, pace};
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::http::{Pace, pace};
 use tokio::net::TcpListener;
 use tonic::Code;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use self::pages::Pages;
 use self::routes::{Call, ROUTES, Route};
-use crate::Config;
 use crate::error::Error;
 use crate::metrics::{Metrics, Request as Measured};
+use crate::ports::Ports;
 use crate::service::Service;
 use crate::streams::Streams;
 
@@ -66,24 +65,19 @@ struct Rest {
 }
 
 /// Serves the port until the drain is over.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    config: Config,
-    service: Arc<Service>,
-    metrics: Metrics,
-    streams: Streams,
-    shutdown: Watch,
-) {
-    let counted = metrics.clone();
-    let full = move || async move { answer::refused(&counted.failed(config.full())).1 };
-    let connections = metrics.connections().clone();
-    let most = config.max_message_bytes;
-    let rest = Rest { service, metrics, streams, most, page: PAGE_BYTES, pages: Pages::default() };
-    http::Port::new("rest", router(rest), config.limits())
-        .full(Router::new().fallback(full))
-        .metrics(connections)
-        .serve(listener, shutdown.draining_owned())
-        .await;
+pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: Ports) {
+    let told = ports.clone();
+    let full = move || async move { answer::refused(&told.full()).1 };
+    let rest = Rest {
+        service,
+        metrics: ports.metrics.clone(),
+        streams: ports.streams.clone(),
+        most: ports.config.max_message_bytes,
+        page: PAGE_BYTES,
+        pages: Pages::default(),
+    };
+    let stop = ports.shutdown.draining_owned();
+    ports.port("rest", router(rest), Router::new().fallback(full)).serve(listener, stop).await;
 }
 
 /// The routes of the REST port.

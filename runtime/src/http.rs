@@ -4,6 +4,7 @@
 //! | against | is done | in |
 //! |---|---|---|
 //! | more connections than there is room for | a few at a time are told so, the others wait in the system's queue | this module |
+//! | a handshake of TLS that takes too long, or too many of them | closed after [`Limits::handshake`] | [`crate::tls`] |
 //! | a client that sends nothing, or its first request slowly | closed after [`Limits::header_read`] | `connection` |
 //! | a client that takes nothing of what it is sent | closed after [`Limits::write`] | `write_limit` |
 //! | a peer that is gone | HTTP/2 probes, [`Limits::keep_alive`]; HTTP/1.1: no next request within [`Limits::header_read`] | `h2`, hyper |
@@ -34,6 +35,7 @@ pub use self::metrics::Metrics;
 pub use self::pace::{Pace, TooSlow, pace};
 use crate::clock::SystemClock;
 use crate::logs::Sparse;
+use crate::tls::{Certificate, Tls};
 
 mod connection;
 mod flood;
@@ -57,6 +59,8 @@ const LOGGED: Duration = Duration::from_secs(60);
 pub struct Limits {
     /// Connections at once.
     pub connections: usize,
+    /// How long a client may take for the handshake of TLS.
+    pub handshake: Duration,
     /// How long a client may take for its first request, and for the head of each.
     pub header_read: Duration,
     /// How long a client may take nothing of what it is sent.
@@ -78,6 +82,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            handshake: Duration::from_secs(10),
             header_read: Duration::from_secs(10),
             write: Duration::from_secs(30),
             keep_alive: Duration::from_secs(20),
@@ -107,6 +112,8 @@ type Identify = Arc<dyn Fn(&Peer) -> Extensions + Send + Sync>;
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
+    /// What it showed; none when it was not asked for a certificate.
+    pub certificate: Option<Certificate>,
 }
 
 /// A port: what is served, to whom, and within which limits.
@@ -117,6 +124,7 @@ pub struct Port {
     full: Router,
     limits: Limits,
     protocol: Protocol,
+    tls: Option<Tls>,
     identify: Identify,
     metrics: Metrics,
 }
@@ -138,6 +146,7 @@ impl Port {
             full: Router::new().fallback(full),
             limits,
             protocol: Protocol::default(),
+            tls: None,
             identify: Arc::new(|_| Extensions::new()),
             metrics: Metrics::default(),
         }
@@ -153,6 +162,12 @@ impl Port {
     #[must_use]
     pub fn protocol(self, protocol: Protocol) -> Self {
         Self { protocol, ..self }
+    }
+
+    /// Speaks TLS, when there is one.
+    #[must_use]
+    pub fn tls(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Gives every request what `identify` makes of the client, once a connection.

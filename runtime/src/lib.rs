@@ -10,6 +10,7 @@
 //! - [`tasks`]: named tasks whose end is noticed
 //! - [`ready`]: what a program still waits for
 //! - [`http`]: an HTTP listener with limits and a graceful end
+//! - [`tls`]: certificates of the ports and of their clients, read again when they change
 //! - [`admin`]: `/metrics`, `/healthz`, `/readyz`
 //! - `kube`: the client of an API server (feature `kube`)
 //! - [`metrics`]: the registry of metrics, build information, durations measured by a guard
@@ -27,6 +28,7 @@ pub mod program;
 pub mod ready;
 pub mod shutdown;
 pub mod tasks;
+pub mod tls;
 
 /// The version of the programs, as `--version`, the metric `build_info` and the protocol tell it.
 pub const fn version() -> &'static str {

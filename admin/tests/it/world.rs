@@ -45,7 +45,8 @@ impl World {
         let args = try_parse::<mcs_registry::args::Args>(&MCS, ["mcs-registry"]).unwrap();
         let clock = Arc::new(ManualClock::at(WallTime::from_unix_secs(START)));
         let shutdown = Shutdown::manual();
-        let listeners = Listeners { grpc: listen().await, rest: listen().await, admin: listen().await };
+        let listeners =
+            Listeners { grpc: listen().await, rest: listen().await, admin: listen().await, tls: None };
         let address = listeners.grpc.local_addr().unwrap().to_string();
         let url = format!("http://{address}").parse().unwrap();
         let client = RegistryClient::new(&url, Timing::default()).unwrap();

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::routes::Takes;
 use super::*;
+use crate::caller::Caller;
 use crate::service::in_memory;
 
 /// Within a lease, which is more than every limit.
@@ -82,7 +83,7 @@ async fn what_does_not_fit_into_one_answer_is_told_in_pages_only() {
 }
 
 async fn answer(routes: &Router, method: &str, path: &str, body: Body) -> (u16, Value) {
-    let request = Request::builder().method(method).uri(path).body(body).unwrap();
+    let request = Request::builder().method(method).uri(path).extension(Caller::Anyone).body(body).unwrap();
     let answer = TowerToHyperService::new(routes.clone()).call(request).await.unwrap();
     let status = answer.status().as_u16();
     let text = to_bytes(answer.into_body(), usize::MAX).await.unwrap();

@@ -12,5 +12,6 @@ mod stalls;
 mod started;
 mod store;
 mod syncs;
+mod tls;
 mod watches;
 mod writes;

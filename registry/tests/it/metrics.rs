@@ -7,7 +7,10 @@ use mcs_core::model::{Endpoint, ExportSpec, ServiceType};
 use mcs_core::registry::Op;
 use mcs_core::version::{Leaf, Sum};
 
+use mcs_runtime::tls::testing::Ca;
+
 use crate::started::{LEASE, LIMIT, Started, endpoints, http, id, key, member, prod, put, spec};
+use crate::tls::Secret;
 
 /// Every series of a registry that was told everything of [`busy`]. A value that depends on timing is `*`, and the
 /// buckets of a histogram are left out.
@@ -30,7 +33,10 @@ async fn every_metric_is_told_with_its_type_labels_and_value() {
 #[tokio::test]
 async fn every_metric_is_documented_with_its_type_and_labels() {
     let (registry, _watch) = busy().await;
-    let text = http(registry.admin, "GET", "/metrics").await.1;
+    let secret = Secret::new(&Ca::new("ca").server(1), None);
+    let with_tls = Started::with_tls(secret.files(false)).await;
+    let text =
+        http(registry.admin, "GET", "/metrics").await.1 + &http(with_tls.admin, "GET", "/metrics").await.1;
     let documented: BTreeSet<(String, String, String)> = include_str!("../../../docs/registry.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| `mcs_registry_"))

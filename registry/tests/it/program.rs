@@ -12,6 +12,7 @@ use mcs_core::timing::Timing;
 use mcs_core::version::{Sum, Version};
 use mcs_registry::Config;
 use mcs_registry::args::Args;
+use mcs_runtime::tls::testing::Ca;
 
 use crate::started::{LIMIT, client, id, member, prod, registration};
 
@@ -31,7 +32,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 
 #[test]
 fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
-    let cases: [(&[&str], &str); 19] = [
+    let cases: [(&[&str], &str); 22] = [
         (&["--grpc-listen=9090"], "--grpc-listen"),
         (&["--rest-listen=::1:8080"], "--rest-listen"),
         (&["--admin-listen=here"], "--admin-listen"),
@@ -50,6 +51,9 @@ fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
         (&["--max-connections=0"], "--max-connections"),
         (&["--max-streams=0"], "--max-streams"),
         (&["--max-writes-per-second=0"], "--max-writes-per-second"),
+        (&["--tls-cert-file=tls.crt"], "--tls-key-file"),
+        (&["--tls-key-file=tls.key"], "--tls-cert-file"),
+        (&["--tls-client-ca-file=ca.crt"], "--tls-cert-file"),
         (&["--unknown"], "--unknown"),
     ];
     for (flags, named) in cases {
@@ -60,6 +64,27 @@ fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
     let (code, line) = told(&program().env("DYN_MCS_LEASE_DURATION", "soon").output().unwrap());
     assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
     assert!(line.contains("DYN_MCS_LEASE_DURATION"), "{line}");
+}
+
+#[test]
+fn files_of_tls_that_cannot_be_used_end_it_with_code_1_and_are_named_with_the_cause() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (own, other) = (Ca::new("ca").server(1), Ca::new("ca").server(2));
+    std::fs::write(path("tls.crt"), own.cert).unwrap();
+    std::fs::write(path("tls.key"), other.key).unwrap();
+    let listen =
+        ["--grpc-listen", "--rest-listen", "--admin-listen"].map(|flag| format!("{flag}=127.0.0.1:0"));
+    let with = |key: &str| {
+        let files = [("--tls-cert-file", path("tls.crt")), ("--tls-key-file", path(key))];
+        let files = files.map(|(flag, file)| format!("{flag}={}", file.display()));
+        told(&program().args(&listen).args(files).output().unwrap())
+    };
+    for (key, cause) in [("tls.key", "is not that of the certificate"), ("none.key", "No such file")] {
+        let (code, text) = with(key);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains(key) && text.contains(cause), "{text}");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use mcs_proto::convert::Member;
 use mcs_registry::store::{Memory, Store};
 use mcs_registry::{Config, Listeners, serve};
 use mcs_runtime::shutdown::Shutdown;
+use mcs_runtime::tls::Files;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -52,15 +53,20 @@ impl Started {
 
     /// Starts a registry with another configuration.
     pub(crate) async fn configured(change: impl FnOnce(&mut Config)) -> Self {
-        Self::start(Arc::new(Memory::default()), change).await
+        Self::start(Arc::new(Memory::default()), None, change).await
+    }
+
+    /// Starts a registry with these certificates.
+    pub(crate) async fn with_tls(files: Files) -> Self {
+        Self::start(Arc::new(Memory::default()), Some(files), |_| {}).await
     }
 
     /// Starts a registry over a store, with another policy.
     pub(crate) async fn over(store: Arc<dyn Store>, change: impl FnOnce(&mut Policy)) -> Self {
-        Self::start(store, |config| change(&mut config.policy)).await
+        Self::start(store, None, |config| change(&mut config.policy)).await
     }
 
-    async fn start(store: Arc<dyn Store>, change: impl FnOnce(&mut Config)) -> Self {
+    async fn start(store: Arc<dyn Store>, tls: Option<Files>, change: impl FnOnce(&mut Config)) -> Self {
         let policy = Policy {
             timing: Timing::of_lease(LEASE),
             mass_expiry_threshold_percent: 50,
@@ -85,6 +91,7 @@ impl Started {
             grpc: listen().await.unwrap(),
             rest: listen().await.unwrap(),
             admin: listen().await.unwrap(),
+            tls,
         };
         let address = |listener: &TcpListener| listener.local_addr().unwrap();
         let (grpc, rest, admin) =

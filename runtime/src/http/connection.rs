@@ -22,6 +22,7 @@ use super::flood::FloodGuard;
 use super::metrics::Cause;
 use super::write_limit::WriteLimit;
 use super::{Peer, Port, Protocol, h2};
+use crate::tls::handshake::{Failed, Passed, Reason};
 
 /// How long a client that is only told something is given to say what it wants, and to take the answer.
 const TELLING: Duration = Duration::from_secs(3);
@@ -65,19 +66,48 @@ impl Connection {
         }
         // Small answers must not wait for the client's acknowledgement; without it they are only later.
         let _ = stream.set_nodelay(true);
-        let limit = if self.only_told { TELLING } else { port.limits.header_read };
+        let limits = port.limits;
+        let handshake_limit = if self.only_told { TELLING } else { limits.handshake };
+        let limit = match &port.tls {
+            _ if self.only_told => TELLING,
+            Some(_) => handshake_limit,
+            None => limits.header_read,
+        };
         let first = tokio::select! {
             first = timeout(limit, first_byte(&stream)) => first,
             () = self.draining.cancelled() => return,
         };
-        match first {
-            Ok(None) => {}
-            Ok(Some(TLS_HANDSHAKE)) => {
-                self.client.closed(Cause::Protocol, "it begins a TLS handshake, and this port is plaintext");
-                tell(stream, "this port is plaintext: use http, not https\n").await;
+        match (first, &port.tls) {
+            (Ok(None), _) => {}
+            (Ok(Some(TLS_HANDSHAKE)), Some(tls)) => {
+                let handshake = tls.accept(stream, port.protocol, handshake_limit);
+                let handshake = tokio::select! {
+                    handshake = handshake => handshake,
+                    () = self.draining.cancelled() => return,
+                };
+                match handshake {
+                    Ok(Passed { stream, certificate }) => {
+                        self.http(stream, Peer { address: *address, certificate }).await;
+                    }
+                    Err(Failed { reason, why, stream }) => {
+                        tls.failed(port.name, *address, reason, &why);
+                        if let Some(stream) = stream {
+                            part(stream, "").await;
+                        }
+                    }
+                }
             }
-            Ok(Some(_)) => self.http(stream, Peer { address: *address }).await,
-            Err(_) => self.client.closed(Cause::NoRequest, NO_REQUEST),
+            (Ok(Some(_)), Some(tls)) => {
+                tls.failed(port.name, *address, Reason::NotTls, "it does not begin with a TLS handshake");
+                part(stream, &bad_request("this port speaks TLS: use https, not http\n")).await;
+            }
+            (Ok(Some(TLS_HANDSHAKE)), None) => {
+                self.client.closed(Cause::Protocol, "it begins a TLS handshake, and this port is plaintext");
+                part(stream, &bad_request("this port is plaintext: use http, not https\n")).await;
+            }
+            (Ok(Some(_)), None) => self.http(stream, Peer { address: *address, certificate: None }).await,
+            (Err(_), Some(tls)) => tls.failed(port.name, *address, Reason::Timeout, "it does not begin"),
+            (Err(_), None) => self.client.closed(Cause::NoRequest, NO_REQUEST),
         }
     }
 
@@ -155,21 +185,25 @@ async fn first_byte(stream: &TcpStream) -> Option<u8> {
     }
 }
 
-/// Tells a client that speaks another protocol what is wrong: most show what they cannot read, or know HTTP when they
-/// see it.
-async fn tell(mut stream: TcpStream, text: &str) {
+/// An answer to a client that speaks another protocol: most show what they cannot read, or know HTTP when they see it.
+fn bad_request(text: &str) -> String {
     let head =
         "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: ";
-    let telling = async {
-        stream.write_all(format!("{head}{}\r\n\r\n{text}", text.len()).as_bytes()).await?;
+    format!("{head}{}\r\n\r\n{text}", text.len())
+}
+
+/// Says last words, and closes the connection when the client has read them: what is left unread of the client's when
+/// it is closed would take the words with it, and the alert of a handshake that failed.
+async fn part(mut stream: TcpStream, words: &str) {
+    let parting = async {
+        stream.write_all(words.as_bytes()).await?;
         stream.shutdown().await?;
-        // What is left unread when a connection is closed takes the answer with it.
         let mut unread = [0; 1024];
         while stream.read(&mut unread).await? > 0 {}
         std::io::Result::Ok(())
     };
     // A client that has gone needs no answer.
-    let _ = timeout(TELLING, telling).await;
+    let _ = timeout(TELLING, parting).await;
 }
 
 async fn wrong_version() -> (StatusCode, &'static str) {

@@ -1,0 +1,60 @@
+//! What the gRPC and the REST port have in common: limits, certificates, and who calls.
+
+use axum::Router;
+use mcs_core::timing::MAX_PROGRESS;
+use mcs_runtime::http::{self, Port};
+use mcs_runtime::shutdown::Watch;
+use mcs_runtime::tls::Tls;
+
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::streams::Streams;
+use crate::{Config, DRAIN};
+
+/// What both ports need. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Ports {
+    /// Limits.
+    pub(crate) config: Config,
+    /// The certificates; none: plaintext.
+    pub(crate) tls: Option<Tls>,
+    /// The streams of both.
+    pub(crate) streams: Streams,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
+    /// Ends with the drain.
+    pub(crate) shutdown: Watch,
+}
+
+impl Ports {
+    /// A port that serves `routes`; connections above the limit are answered by `full`.
+    pub(crate) fn port(&self, name: &'static str, routes: Router, full: Router) -> Port {
+        let asks = self.tls.as_ref().is_some_and(Tls::asks_for_certificates);
+        Port::new(name, routes, self.limits())
+            .full(full)
+            .tls(self.tls.clone())
+            .identify(move |peer| Caller::identify(peer, asks))
+            .metrics(self.metrics.connections().clone())
+    }
+
+    /// What a connection above the limit is told.
+    pub(crate) fn full(&self) -> Error {
+        let most = self.config.max_connections;
+        self.metrics.failed(Error::Full { what: "connections", flag: "max-connections", most })
+    }
+
+    fn limits(&self) -> http::Limits {
+        let timing = self.config.policy.timing;
+        http::Limits {
+            connections: self.config.max_connections,
+            keep_alive: timing.keep_alive().min(MAX_PROGRESS),
+            keep_alive_answer: timing.keep_alive_answer().min(MAX_PROGRESS),
+            age: Some(self.config.max_connection_age),
+            // A watch that does not end by itself is cut then; its client goes on from its revision.
+            age_grace: timing.heartbeat(),
+            grace: DRAIN,
+            ..http::Limits::default()
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! TLS of the ports: rustls with aws-lc, TLS 1.2 and 1.3, and certificates that change without a restart.
+//!
+//! - [`TlsArgs`]: the flags
+//! - `files`: certificate, key and client CA as they are on disk, checked before they are used
+//! - `follow`: they are read again every few seconds; a bad new pair keeps the old one, and is told once
+//! - `certificate`: what a certificate says of its holder
+//! - `handshake`: from a connection to a client, or why not, in a closed set of reasons
+//!
+//! What a handshake uses is one [`ServerConfig`], the client CA included, which is swapped as a whole: a new handshake
+//! uses the new files, connections that are open go on. Everything fails closed.
+//!
+//! Rejected: a certificate resolver in one lasting configuration (it would not change the client CA); watching the
+//! files by inotify (kubelet swaps symbolic links two folders up, and some file systems tell nothing).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use mcs_core::time::Clock;
+use rustls::ServerConfig;
+use tokio::sync::Semaphore;
+use tracing::{info, warn};
+
+use crate::args::Check;
+use crate::logs::Sparse;
+
+pub use self::certificate::{Certificate, Names, Unreadable};
+use self::files::Contents;
+pub use self::files::{Bad, Files};
+use self::follow::{Seen, Then};
+pub use self::metrics::Metrics;
+
+mod certificate;
+mod files;
+mod follow;
+pub(crate) mod handshake;
+mod metrics;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
+
+/// How often the files are read: new ones are used after two looks at the latest. A certificate is renewed days, or at
+/// the least minutes, before it expires.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Handshakes at once: a thousand clients that come back together do not wait for each other, and more cannot hold the
+/// memory of a handshake each.
+const HANDSHAKES: usize = 1024;
+
+/// A handshake that failed is logged for everyone at most this often: anyone can cause it, and who sets up a client
+/// wants to see why.
+const FAILURES_LOGGED: Duration = Duration::from_secs(10);
+
+/// The flags of TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsArgs {
+    /// PEM file with the server's certificate and the intermediate ones, read again when it changes. With
+    /// --tls-key-file, else the ports are plaintext
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// PEM file with the key of --tls-cert-file, read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+    /// PEM file with the CA certificates by which clients must be signed, read again when it changes. Without it no
+    /// client is asked for a certificate
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca_file: Option<PathBuf>,
+}
+
+impl Check for TlsArgs {
+    fn check(&self) -> Result<(), String> {
+        match (&self.tls_cert_file, &self.tls_key_file, &self.tls_client_ca_file) {
+            (Some(_), None, _) => Err("--tls-cert-file needs --tls-key-file".to_owned()),
+            (None, Some(_), _) => Err("--tls-key-file needs --tls-cert-file".to_owned()),
+            (None, None, Some(_)) => {
+                Err("--tls-client-ca-file needs --tls-cert-file and --tls-key-file".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl TlsArgs {
+    /// The files, when TLS is asked for.
+    pub fn files(self) -> Option<Files> {
+        let Self { tls_cert_file, tls_key_file, tls_client_ca_file } = self;
+        Some(Files { cert: tls_cert_file?, key: tls_key_file?, client_ca: tls_client_ca_file })
+    }
+}
+
+/// TLS with the newest good files. Cheap to clone.
+#[derive(Clone)]
+pub struct Tls {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    files: Files,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    current: RwLock<Arc<Configs>>,
+    seen: Mutex<Seen>,
+    handshakes: Semaphore,
+    /// Lets some failures be logged for everyone.
+    failures: Sparse,
+}
+
+/// One configuration for each set of protocols that a port speaks.
+struct Configs {
+    http2: Arc<ServerConfig>,
+    any: Arc<ServerConfig>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.shared.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The file that cannot be used, and why.
+    pub fn load(files: Files, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Self, Bad> {
+        let contents = files.read_now()?;
+        let loaded = files.load(&contents, &clock)?;
+        let shared = Shared {
+            clock,
+            metrics,
+            current: RwLock::new(Arc::new(Configs::of(&loaded))),
+            seen: Mutex::new(Seen::new(contents)),
+            handshakes: Semaphore::new(HANDSHAKES),
+            failures: Sparse::new(FAILURES_LOGGED),
+            files,
+        };
+        let tls = Self { shared: Arc::new(shared) };
+        tls.tell(&loaded);
+        Ok(tls)
+    }
+
+    /// Whether clients must show a certificate.
+    pub fn asks_for_certificates(&self) -> bool {
+        self.shared.files.client_ca.is_some()
+    }
+
+    /// Follows the files; it has no end of its own.
+    pub async fn follow(self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.look(self.shared.files.read().await);
+        }
+    }
+
+    fn look(&self, found: Result<Contents, Bad>) {
+        let Shared { files, clock, metrics, seen, .. } = &*self.shared;
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.look(found, |contents| files.load(contents, clock)) {
+            Then::Nothing => {}
+            Then::Use(loaded) => {
+                metrics.reloaded(true);
+                self.swap(&loaded);
+            }
+            Then::TellBad(why) => {
+                metrics.reloaded(false);
+                warn!(why, "the new files of TLS cannot be used: the old ones stay");
+            }
+            Then::TellGood => info!("the files of TLS are again those that are used"),
+        }
+    }
+
+    fn current(&self) -> Arc<Configs> {
+        Arc::clone(&self.shared.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn swap(&self, loaded: &files::Loaded) {
+        let configs = Arc::new(Configs::of(loaded));
+        *self.shared.current.write().unwrap_or_else(PoisonError::into_inner) = configs;
+        self.tell(loaded);
+    }
+
+    fn tell(&self, loaded: &files::Loaded) {
+        let Certificate { serial, not_after, .. } = &loaded.certificate;
+        self.shared.metrics.loaded(loaded);
+        info!(
+            file = %self.shared.files.cert.display(), %serial, expires = %certificate::shown(*not_after),
+            client_certificates = self.asks_for_certificates(), "TLS certificate loaded"
+        );
+    }
+}
+
+impl Configs {
+    fn of(loaded: &files::Loaded) -> Self {
+        let speaking = |protocols: &[&str]| {
+            let mut config = loaded.config.clone();
+            config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+            Arc::new(config)
+        };
+        Self { http2: speaking(&["h2"]), any: speaking(&["h2", "http/1.1"]) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Files that change are used once they are good, without a restart.
+
+use super::files::{Bad, Contents};
+
+/// What was seen of the files.
+pub(super) struct Seen {
+    /// What is used.
+    used: Contents,
+    /// What the last look found.
+    last: Found,
+    /// What was told to be bad.
+    told: Option<Found>,
+}
+
+/// What a look found: contents, or why there are none.
+type Found = Result<Contents, String>;
+
+/// What is to be done after a look.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Then<T> {
+    /// Nothing.
+    Nothing,
+    /// This is to be used from now on.
+    Use(T),
+    /// The files are bad for this reason, which was not told before.
+    TellBad(String),
+    /// The files are again those that are used, after bad ones.
+    TellGood,
+}
+
+impl Seen {
+    /// These contents are used.
+    pub(super) fn new(used: Contents) -> Self {
+        Self { last: Ok(used.clone()), used, told: None }
+    }
+
+    /// Takes what a look found. Files that still change are left alone: what two looks in a row find is judged, so that
+    /// a certificate whose key follows a moment later is no mistake. What is bad is tried again with every look, as a
+    /// certificate may become good with time, and is told once.
+    pub(super) fn look<T>(
+        &mut self,
+        found: Result<Contents, Bad>,
+        load: impl FnOnce(&Contents) -> Result<T, Bad>,
+    ) -> Then<T> {
+        let found = found.map_err(|bad| bad.to_string());
+        if self.last != found {
+            self.last = found;
+            return Then::Nothing;
+        }
+        let bad = match &found {
+            Ok(contents) if *contents == self.used => {
+                return self.told.take().map_or(Then::Nothing, |_| Then::TellGood);
+            }
+            Ok(contents) => match load(contents) {
+                Ok(loaded) => {
+                    (self.used, self.told) = (contents.clone(), None);
+                    return Then::Use(loaded);
+                }
+                Err(bad) => bad.to_string(),
+            },
+            Err(bad) => bad.clone(),
+        };
+        if self.told.as_ref() == Some(&found) {
+            return Then::Nothing;
+        }
+        self.told = Some(found);
+        Then::TellBad(bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn contents(text: &str) -> Contents {
+        Contents::of(text.as_bytes(), b"key", None)
+    }
+
+    /// Takes what is called good, and says which contents it was.
+    fn load(contents: &Contents) -> Result<Contents, Bad> {
+        if *contents == self::contents("bad") { Err(unusable("it is bad")) } else { Ok(contents.clone()) }
+    }
+
+    fn unusable(problem: &str) -> Bad {
+        Bad::Unusable { file: PathBuf::from("tls.crt"), problem: problem.to_owned() }
+    }
+
+    #[test]
+    fn new_files_are_used_when_two_looks_in_a_row_find_them() {
+        let mut seen = Seen::new(contents("first"));
+        let mut look = |text: &str| seen.look(Ok(contents(text)), load);
+        assert_eq!(look("first"), Then::Nothing);
+        assert_eq!(look("half"), Then::Nothing);
+        assert_eq!(look("second"), Then::Nothing);
+        assert_eq!(look("second"), Then::Use(contents("second")));
+        assert_eq!(look("second"), Then::Nothing);
+    }
+
+    #[test]
+    fn bad_files_are_told_once_a_change_and_good_ones_are_used_after_them() {
+        let mut seen = Seen::new(contents("first"));
+        let mut look = |found: Result<Contents, Bad>| seen.look(found, load);
+        let bad = || Ok(contents("bad"));
+        assert_eq!(look(bad()), Then::Nothing);
+        assert_eq!(look(bad()), Then::TellBad("tls.crt cannot be used: it is bad".to_owned()));
+        assert_eq!(look(bad()), Then::Nothing);
+        let gone = || Err(unusable("it is gone"));
+        assert_eq!(look(gone()), Then::Nothing);
+        assert_eq!(look(gone()), Then::TellBad("tls.crt cannot be used: it is gone".to_owned()));
+        assert_eq!(look(gone()), Then::Nothing);
+        let second = || Ok(contents("second"));
+        assert_eq!((look(second()), look(second())), (Then::Nothing, Then::Use(contents("second"))));
+        assert_eq!(
+            (look(bad()), look(bad())),
+            (Then::Nothing, Then::TellBad("tls.crt cannot be used: it is bad".to_owned()))
+        );
+        assert_eq!((look(second()), look(second())), (Then::Nothing, Then::TellGood));
+        assert_eq!(look(second()), Then::Nothing);
+    }
+
+    #[test]
+    fn what_becomes_good_with_time_is_used_then() {
+        let mut seen = Seen::new(contents("first"));
+        let early = |_: &Contents| Err::<(), _>(unusable("it is not good before tomorrow"));
+        let mut look = |is_time: bool| {
+            let found = Ok(contents("next"));
+            if is_time { seen.look(found, |_| Ok(())) } else { seen.look(found, early) }
+        };
+        let told = Then::TellBad("tls.crt cannot be used: it is not good before tomorrow".to_owned());
+        assert_eq!([look(false), look(false), look(false)], [Then::Nothing, told, Then::Nothing]);
+        assert_eq!((look(true), look(true)), (Then::Use(()), Then::Nothing));
+    }
+}

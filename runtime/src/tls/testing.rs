@@ -1,0 +1,124 @@
+//! Certificates and clients for tests.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    SanType, SerialNumber, date_time_ymd,
+};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// A CA that signs for servers and clients.
+pub struct Ca {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate with its key, in PEM.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// The certificate.
+    pub cert: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// When a certificate is good: from the begin of one year to that of another.
+#[derive(Clone, Copy, Debug)]
+pub struct Years(pub i32, pub i32);
+
+/// Good today.
+pub const GOOD: Years = Years(2000, 2100);
+/// Good no more.
+pub const OVER: Years = Years(2000, 2020);
+/// Not good yet.
+pub const EARLY: Years = Years(2099, 2100);
+
+impl Ca {
+    /// A CA of this name.
+    pub fn new(name: &str) -> Self {
+        let mut params = params(GOOD, 1);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
+    }
+
+    /// Its certificate, in PEM.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// A certificate with these names: `URI:…`, or a DNS name or address as it is.
+    pub fn issue(&self, names: &[&str], years: Years, serial: u8) -> Issued {
+        let mut params = params(years, serial);
+        params.subject_alt_names = names
+            .iter()
+            .map(|name| match name.strip_prefix("URI:") {
+                Some(uri) => SanType::URI(uri.try_into().unwrap()),
+                None => name
+                    .parse()
+                    .map_or_else(|_| SanType::DnsName((*name).try_into().unwrap()), SanType::IpAddress),
+            })
+            .collect();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap();
+        Issued { cert: cert.pem(), key: key.serialize_pem() }
+    }
+
+    /// A good certificate for `localhost`.
+    pub fn server(&self, serial: u8) -> Issued {
+        self.issue(&["localhost"], GOOD, serial)
+    }
+
+    /// A client that trusts this CA, shows `own`, and speaks `protocols`.
+    pub fn client(&self, own: Option<&Issued>, protocols: &[&str]) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem().as_bytes()).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match own {
+            None => builder.with_no_client_auth(),
+            Some(Issued { cert, key }) => {
+                let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).map(Result::unwrap).collect();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        TlsConnector::from(Arc::new(config))
+    }
+}
+
+/// Shakes hands with the server at the other end as `localhost`.
+///
+/// # Errors
+/// What the client makes of it.
+pub async fn shake(client: &TlsConnector, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    client.connect(ServerName::try_from("localhost").unwrap(), stream).await
+}
+
+/// The serial number of the certificate that the server showed.
+pub fn serial(stream: &TlsStream<TcpStream>) -> String {
+    let shown = stream.get_ref().1.peer_certificates().unwrap();
+    super::Certificate::read(&shown[0]).unwrap().serial
+}
+
+fn params(Years(from, to): Years, serial: u8) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.not_before = date_time_ymd(from, 1, 1);
+    params.not_after = date_time_ymd(to, 1, 1);
+    params.serial_number = Some(SerialNumber::from_slice(&[serial]));
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+}
