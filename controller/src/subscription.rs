@@ -58,7 +58,12 @@ async fn follow(lead: &Lead, failures: &mut u32) -> CallFailed {
                     }
                     lead.view().handle_frame(frame, lead.clock.elapsed());
                 }
-                Err(failed) => return failed,
+                Err(failed) => {
+                    // A registry that has restarted knows nothing of this cluster until it registers again.
+                    lead.outbox().doubt();
+                    lead.outbox_changed.notify_one();
+                    return failed;
+                }
             },
             () = sleep_until(lead.clock.as_ref(), deadline) => lead.view().handle_timeout(lead.clock.elapsed()),
         }

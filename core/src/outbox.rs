@@ -115,6 +115,8 @@ pub struct Outbox {
     acts_begun: u64,
     renewal: Option<Renewal>,
     renew_at: Timestamp,
+    /// Whether the registry is to be asked what it holds before a renewal is due.
+    in_doubt: bool,
     lease_until: Option<Timestamp>,
     dirty: BTreeSet<ServiceKey>,
 }
@@ -142,6 +144,7 @@ impl Outbox {
             acts_begun: 0,
             renewal: None,
             renew_at: now,
+            in_doubt: false,
             lease_until: None,
             dirty: BTreeSet::new(),
         }
@@ -212,7 +215,8 @@ impl Outbox {
 
     /// The next call to make now. Ask again after every answer and change, and when [`Outbox::poll_timeout`] comes.
     pub fn next_call(&mut self, now: Timestamp) -> Option<Call> {
-        if self.is_registered() && self.renewal.is_none() && self.renew_at.has_passed(now) {
+        if self.renewal_at().is_some_and(|at| at.has_passed(now)) {
+            self.in_doubt = false;
             self.renewal = Some(Renewal { url: self.url, sent_at: now, acts_begun: self.acts_begun });
             return Some(Call::Renew { version: self.told_version, sum: self.sum });
         }
@@ -229,14 +233,13 @@ impl Outbox {
 
     /// When [`Outbox::next_call`] has something to do without a further event.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let renewal = (self.is_registered() && self.renewal.is_none()).then_some(self.renew_at);
         let act = match (&self.act, self.link) {
             (Some(_), _) | (None, Link::Deposed { .. }) => None,
             (None, Link::Down { retry_at }) => Some(retry_at),
             (None, Link::Doubtful) => Some(Timestamp::ZERO),
             (None, Link::Steady) => self.pending.iter().map(|key| self.due(key)).min(),
         };
-        renewal.into_iter().chain(act).min()
+        self.renewal_at().into_iter().chain(act).min()
     }
 
     /// What the registry wants of the sync under way.
@@ -327,6 +330,7 @@ impl Outbox {
         let sum = claimed.values().map(|state| state.leaf).collect();
         self.told_version = self.begin(ActKind::Register { claimed, sent_at: now });
         self.renewal = None;
+        self.in_doubt = false;
         Call::Register { version: self.told_version, sum }
     }
 

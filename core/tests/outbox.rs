@@ -332,6 +332,39 @@ fn the_lease_ends_one_lease_after_the_last_accepted_renewal_was_sent() {
 }
 
 #[test]
+fn a_registry_whose_watch_broke_is_asked_at_once_and_only_once() {
+    let mut test = TestOutbox::steady();
+    let registered_at = test.now;
+    test.advance(Duration::from_secs(1));
+    test.outbox.doubt();
+    assert_eq!(test.outbox.poll_timeout(), Some(Timestamp::ZERO));
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 1), sum: Sum::EMPTY }));
+
+    // It breaks again while that is asked: the answer may be from before.
+    test.outbox.doubt();
+    assert_eq!(test.call(), None);
+    test.answer(Answer::Renewed { differs: false, lease: LEASE });
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 1), sum: Sum::EMPTY }));
+    test.answer(Answer::Renewed { differs: false, lease: LEASE });
+
+    assert_eq!(test.call(), None);
+    assert_eq!(test.outbox.poll_timeout(), Some(registered_at + Duration::from_secs(1) + HEARTBEAT));
+}
+
+#[test]
+fn a_broken_watch_adds_nothing_where_the_cluster_is_to_register_anyway() {
+    let mut test = TestOutbox::steady();
+    test.outbox.doubt();
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::RenewFailed(Failure::UnknownMember));
+    test.outbox.doubt();
+    test.register(false);
+
+    assert_eq!(test.call(), None);
+    assert_eq!(test.outbox.poll_timeout(), Some(test.now + HEARTBEAT));
+}
+
+#[test]
 fn an_export_is_gone_only_when_a_registry_has_confirmed_it() {
     let mut test = TestOutbox::new(1);
     assert!(!test.outbox.is_gone(&key("cart")), "no registry was asked yet");

@@ -12,6 +12,21 @@ impl Outbox {
         self.turned_away.as_deref()
     }
 
+    /// The watch of the registry broke, so that it may have restarted and know nothing any more: the next renewal, which
+    /// tells, is due at once.
+    pub const fn doubt(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// When the next renewal is due; none while the cluster is no member, or a renewal is under way.
+    pub(super) const fn renewal_at(&self) -> Option<Timestamp> {
+        match (self.is_registered() && self.renewal.is_none(), self.in_doubt) {
+            (false, _) => None,
+            (true, true) => Some(Timestamp::ZERO),
+            (true, false) => Some(self.renew_at),
+        }
+    }
+
     pub(super) fn turn_away(&mut self, reason: Option<String>) {
         if self.turned_away != reason {
             self.turned_away = reason;

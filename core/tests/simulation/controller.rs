@@ -335,6 +335,7 @@ impl Controller {
 
     fn lose_watch(&mut self, now: Timestamp) {
         self.stream = None;
+        self.outbox.doubt();
         self.view.disconnected();
         self.mirror.complete_since = None;
         self.watch_at = now + TIMING.first_backoff();
