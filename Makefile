@@ -31,9 +31,9 @@ demo: controlplane ## Show two clusters sharing a Service; ONCE=1 ends by itself
 	@$(DEBUG)/demo $(if $(ONCE),--once)
 
 .PHONY: bench
-bench: controlplane ## Measure NAME (crossing) with optimised programs, at RATE changes a second
+bench: controlplane ## Measure NAME (g1, g5, g6, g7, crossing; all) with optimised programs; QUICK=1 for a first look
 	cargo build --release --workspace --bins --locked
-	@$(RELEASE)/bench $(or $(NAME),crossing) $(RATE:%=--rate=%) $(COUNT:%=--count=%)
+	@$(RELEASE)/bench $(NAME) $(if $(QUICK),--quick) $(RATE:%=--rate=%) $(COUNT:%=--count=%)
 
 .PHONY: controlplane
 controlplane: ## Build etcd and Kubernetes for tests and demo (once; or set KUBEBUILDER_ASSETS)

@@ -1,171 +1,139 @@
-//! Benchmarks of the whole system, and the table each prints.
+//! Benchmarks: each measures one goal, prints a table of goal, floor, peer, ours and ratio, and says of the goal
+//! whether it is met.
 //!
-//! What is measured and its floor take turns in blocks, so that a load that comes and goes falls on both; the ratio of
-//! two neighbouring blocks says more than either number.
+//! | module | does |
+//! |---|---|
+//! | [`g1`], [`crossing`] (G2), [`g5`], [`g6`], [`g7`] | the benchmarks |
+//! | [`schedule`] | when changes are due: open loop |
+//! | [`stats`] | times, medians of ratios, blocks that take turns |
+//! | [`compare`] | three systems under one load |
+//! | [`hop`] | makes changes and looks for them at all watchers |
+//! | [`ours`], [`etcd`], [`floor`] | the systems that are compared: our registry, the peer, and what the machine needs |
+//! | [`model`] | a controller without an API server |
+//! | [`wire`] | the watchers' end of a stream |
+//! | [`population`] | what is exported meanwhile |
+//! | [`machine`] | cores, memory, load |
+//! | [`report`] | the table and the verdicts |
+//!
+//! What is measured and what it is compared with take turns in blocks, so that a load that comes and goes falls on
+//! both; the ratio of two neighbouring blocks says more than either number. Every number is that of a client: what a
+//! server says of itself is not asked for.
+
+pub mod compare;
+pub mod crossing;
+pub mod etcd;
+pub mod floor;
+pub mod g1;
+pub mod g5;
+pub mod g6;
+pub mod g7;
+pub mod hop;
+pub mod machine;
+pub mod model;
+pub mod ours;
+pub mod population;
+pub mod report;
+pub mod schedule;
+pub mod stats;
+pub mod wire;
 
 use std::{
-    fs,
-    io::{self, Write, stdout},
-    thread::available_parallelism,
+    io::{Write, stdout},
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
-use hdrhistogram::Histogram;
+use anyhow::Result;
+use clap::ValueEnum;
 
-use crate::{
-    Cluster,
-    crossing::Probe,
-    shared::Pair,
-    stack::{Stack, StackOptions},
-    table::columns,
-};
+use crossing::Crossing;
+use mcs_core::timing::DEFAULT_LEASE;
+use report::Report;
 
-/// Pairs of blocks.
-const PAIRS: u16 = 5;
-/// How long changes are made before the first that counts.
-const WARM_UP: Duration = Duration::from_secs(10);
-/// Of goal G2: an EndpointSlice changed in one cluster is visible in another, at one change a second.
-const GOAL_P50: Duration = Duration::from_millis(12);
-const GOAL_P99: Duration = Duration::from_millis(30);
-
-/// How `crossing` is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Crossing {
-    /// Changes a second.
-    pub rate: u16,
-    /// Changes in all, rounded up to fill the blocks.
-    pub count: u16,
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Pairs of blocks.
+    pub pairs: u16,
+    /// How long a block is.
+    pub block: Duration,
+    /// How long changes are made before the first that counts.
+    pub warm_up: Duration,
+    /// How long a process is left alone before its memory is measured.
+    pub quiet: Duration,
+    /// The registry's lease where leases are waited for.
+    pub lease: Duration,
+    /// Clusters and watchers are divided by this.
+    pub divisor: usize,
 }
 
-impl Crossing {
-    /// Measures how long a change of an EndpointSlice in `east` takes until `west` shows it, and beside it the floor:
-    /// until a watch of the same API server shows it.
-    ///
-    /// # Errors
-    /// Something did not start, or a change did not arrive.
-    pub async fn run(self) -> Result<()> {
-        let Self { rate, count } = self;
-        ensure!(rate > 0 && count > 0, "rate and count must be above 0");
-        let interval = Duration::from_secs(1) / u32::from(rate);
-        let block = count.div_ceil(PAIRS);
-        let load = load();
-        let pair = Pair::start().await?;
-        let options = StackOptions {
-            clusterset: "bench".to_owned(),
-            watch_namespaces: Vec::new(),
-            lease: mcs_core::timing::DEFAULT_LEASE,
-            controller_flags: Vec::new(),
-            registry_flags: Vec::new(),
-        };
-        let stack = Stack::start(options, &[&pair.east, &pair.west]).await?;
-        let namespace = pair.namespace("crossing").await?;
-        let [east, west] = pair.clients();
-        let mut ours = Probe::across(east.clone(), west, namespace.name(), "crossing").await?;
-        let mut floor = Probe::within(east, namespace.name(), "floor").await?;
-        progress(&format!(
-            "crossing: {PAIRS} blocks of {block} changes and as many of the floor, {rate}/s, after a warm-up"
-        ))?;
-        let warm_up = u16::try_from(WARM_UP.as_secs())?.saturating_mul(rate) / 2;
-        ours.run(warm_up.max(1), interval).await?;
-        floor.run(warm_up.max(1), interval).await?;
-        let mut blocks = Vec::new();
-        for number in 1..=PAIRS {
-            blocks.push((ours.run(block, interval).await?, floor.run(block, interval).await?));
-            progress(&format!("  pair {number} of {PAIRS} measured"))?;
-        }
-        print(&Outcome::of(&blocks)?, rate, &versions(&pair.east).await?, &load)?;
-        stack.end().await
-    }
-}
-
-/// What the blocks come to.
-struct Outcome {
-    ours: Histogram<u64>,
-    floor: Histogram<u64>,
-    /// Median of ours by that of the floor, in each pair, ascending.
-    ratios: Vec<f64>,
-}
-
-impl Outcome {
-    fn of(blocks: &[(Vec<Duration>, Vec<Duration>)]) -> Result<Self> {
-        let mut outcome = Self { ours: Histogram::new(3)?, floor: Histogram::new(3)?, ratios: Vec::new() };
-        for (ours, floor) in blocks {
-            let (ours, floor) = (histogram(ours)?, histogram(floor)?);
-            outcome.ratios.push(millis(&ours, 0.5) / millis(&floor, 0.5));
-            outcome.ours.add(&ours)?;
-            outcome.floor.add(&floor)?;
-        }
-        outcome.ratios.sort_by(f64::total_cmp);
-        Ok(outcome)
-    }
-}
-
-/// Of microseconds.
-fn histogram(times: &[Duration]) -> Result<Histogram<u64>> {
-    let mut histogram = Histogram::new(3)?;
-    for time in times {
-        histogram.record(u64::try_from(time.as_micros())?)?;
-    }
-    Ok(histogram)
-}
-
-fn millis(histogram: &Histogram<u64>, quantile: f64) -> f64 {
-    Duration::from_micros(histogram.value_at_quantile(quantile)).as_secs_f64() * 1000.0
-}
-
-fn print(outcome: &Outcome, rate: u16, versions: &str, load: &str) -> Result<()> {
-    let row = |name: &str, times: &Histogram<u64>| {
-        let time = |quantile| format!("{:.1}", millis(times, quantile));
-        [name.to_owned(), times.len().to_string(), time(0.5), time(0.9), time(0.99), time(1.0)]
+impl Scale {
+    /// What goals are judged by.
+    pub const FULL: Self = Self {
+        pairs: 5,
+        block: Duration::from_secs(30),
+        warm_up: Duration::from_secs(10),
+        quiet: Duration::from_secs(10),
+        lease: DEFAULT_LEASE,
+        divisor: 1,
     };
-    let rows = [
-        row("EndpointSlice written in east -> seen in west", &outcome.ours),
-        row("floor: written in east -> seen in east", &outcome.floor),
-    ];
-    let ratio = |index: usize| outcome.ratios.get(index).copied().unwrap_or_default();
-    let (median, last) = (ratio(outcome.ratios.len() / 2), outcome.ratios.len().saturating_sub(1));
-    let ratios = format!("{median:.1} ({:.1} to {:.1})", ratio(0), ratio(last));
-    let mut out = stdout().lock();
-    writeln!(out, "\n{}\n", columns(["MILLISECONDS", "CHANGES", "P50", "P90", "P99", "MAX"], &rows))?;
-    writeln!(out, "median to the floor's, in pairs of blocks: {ratios}")?;
-    writeln!(out, "{rate} changes/s, open loop; {versions}")?;
-    writeln!(out, "{load}")?;
-    // The goal is given for this rate alone.
-    if rate == 1 {
-        let (p50, p99) = (millis(&outcome.ours, 0.5), millis(&outcome.ours, 0.99));
-        let (goal_p50, goal_p99) = (GOAL_P50.as_millis(), GOAL_P99.as_millis());
-        let met = outcome.ours.value_at_quantile(0.5) <= u64::try_from(GOAL_P50.as_micros())?
-            && outcome.ours.value_at_quantile(0.99) <= u64::try_from(GOAL_P99.as_micros())?;
-        writeln!(
-            out,
-            "goal G2 (1/s): {}; goal p50 {goal_p50} ms, p99 {goal_p99} ms; ours p50 {p50:.1} ms, p99 {p99:.1} ms; floor p50 \
-             {:.1} ms, p99 {:.1} ms; ratio {ratios}",
-            if met { "met" } else { "missed" },
-            millis(&outcome.floor, 0.5),
-            millis(&outcome.floor, 0.99),
-        )?;
+    /// For a first look: the same load for a shorter time.
+    pub const QUICK: Self = Self {
+        pairs: 3,
+        block: Duration::from_secs(5),
+        warm_up: Duration::from_secs(2),
+        quiet: Duration::from_secs(3),
+        lease: DEFAULT_LEASE,
+        divisor: 1,
+    };
+    /// For tests of the benchmarks themselves: what it measures says nothing.
+    pub const TINY: Self = Self {
+        pairs: 1,
+        block: Duration::from_millis(200),
+        warm_up: Duration::from_millis(50),
+        quiet: Duration::from_millis(50),
+        lease: Duration::from_secs(3),
+        divisor: 50,
+    };
+
+    /// How long the floor is measured in each pair: it varies less than what stands on it.
+    pub fn floor_block(&self) -> Duration {
+        self.block / 5
     }
-    Ok(())
 }
 
-async fn versions(cluster: &Cluster) -> Result<String> {
-    let kubernetes = cluster.client().apiserver_version().await?.git_version;
-    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
-    let cores = available_parallelism().context("the number of cores")?;
-    Ok(format!("programs {} ({build}), Kubernetes {kubernetes}, {cores} cores", mcs_runtime::version()))
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// The registry's hop, from a write to the event at every watcher
+    G1,
+    /// The registry is killed and restarted: what is deleted, and how soon all is as before
+    G5,
+    /// Many watchers: a large change, many changes, and watchers that read nothing
+    G6,
+    /// The memory that endpoints take, and what idle clusters cost
+    G7,
+    // Last, since the clusters stay until the process ends.
+    /// From an EndpointSlice in one cluster to that in another
+    #[value(alias = "g2")]
+    Crossing,
 }
 
-/// What else the machine did before.
-fn load() -> String {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let averages: Vec<_> = load.split_whitespace().take(3).collect();
-    if averages.is_empty() {
-        return "load before the run: unknown".to_owned();
+/// Runs one benchmark; `crossing` says how that one is measured.
+///
+/// # Errors
+/// It could not be measured.
+pub fn run(name: Name, crossing: Crossing, scale: &Scale) -> Result<Report> {
+    machine::raise_file_limit()?;
+    match name {
+        Name::G1 => g1::run(scale),
+        Name::G5 => g5::run(scale),
+        Name::G6 => g6::run(scale),
+        Name::G7 => g7::run(scale),
+        Name::Crossing => crossing.run(scale),
     }
-    format!("load averages before the run, over 1, 5 and 15 minutes: {}", averages.join(", "))
 }
 
-fn progress(text: &str) -> io::Result<()> {
-    writeln!(stdout(), "{text}")
+/// Says what goes on; a table that cannot be printed fails later.
+fn progress(text: &str) {
+    let _ = writeln!(stdout(), "{text}");
 }

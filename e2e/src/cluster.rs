@@ -34,7 +34,7 @@ use crate::{
     wait::wait_at_most,
 };
 
-mod arguments;
+pub(crate) mod arguments;
 
 const START_ATTEMPTS: u32 = 5;
 /// Generous: many tests may share two cores.

@@ -35,7 +35,8 @@ impl Directory {
             .with_context(|| format!("making a folder for cluster {name} in {}", parent.display()))
     }
 
-    fn create_in(parent: &Path, name: &str, keep: bool) -> Result<Self> {
+    /// Makes a folder in `parent`, which has only such folders; `keep` leaves it there.
+    pub(crate) fn create_in(parent: &Path, name: &str, keep: bool) -> Result<Self> {
         fs::create_dir_all(parent)?;
         // One at a time, so that no folder is seen between its making and its locking.
         let guard = File::create(parent.join(LOCK))?;

@@ -40,6 +40,8 @@ pub(crate) struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     log: PathBuf,
+    /// Where its process id is when it has a guard around it.
+    pid_file: Option<PathBuf>,
 }
 
 impl Process {
@@ -54,6 +56,7 @@ impl Process {
         let output = File::options().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("opening {}", log.display()))?;
         let path = assets.path(program);
+        let pid_file = (!assets.end_with_stdin()).then(|| folder.join(format!("{program}.pid")));
         let mut command = if assets.end_with_stdin() {
             let mut command = Command::new(&path);
             command.env("CONTROLPLANE_EXIT_WITH_STDIN", "1");
@@ -63,17 +66,25 @@ impl Process {
             command.arg("-c").arg(GUARD).arg(&path);
             command
         };
+        command.envs(pid_file.iter().map(|file| ("PID_FILE", file)));
         command.args(arguments).stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
         // Ctrl-C in a terminal is for us; we end what we started, in order.
         command.process_group(0);
         let mut child = command.spawn().with_context(|| format!("starting {}", path.display()))?;
         let stdin = child.stdin.take();
-        Ok(Self { program, child, stdin, log })
+        Ok(Self { program, child, stdin, log, pid_file })
     }
 
-    /// The process id.
+    /// The id of the process, or of the guard around it.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The id of the process of the program itself.
+    pub(crate) fn program_id(&self) -> Result<u32> {
+        let Some(file) = &self.pid_file else { return Ok(self.child.id()) };
+        let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        text.trim().parse().with_context(|| format!("{} has no process id", file.display()))
     }
 
     /// Fails when the program has ended, with the end of its log.

@@ -1,32 +1,35 @@
-//! `make bench`: runs one benchmark and prints its table.
+//! `make bench`: runs benchmarks and prints the table and the verdicts of each.
+
+use std::io::{Write, stdout};
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
-use mcs_e2e::bench::Crossing;
+use clap::{Parser, ValueEnum};
+use mcs_e2e::bench::{self, Name, Scale, crossing::Crossing};
 
-/// Measures the whole system on local control planes
+/// Measures the programs against their goals, on this machine
 #[derive(Parser)]
 struct Args {
-    #[command(subcommand)]
-    benchmark: Benchmark,
+    /// Which; all when none is named
+    #[arg(value_enum)]
+    names: Vec<Name>,
+    /// Measures for a shorter time: for a first look, not for a verdict
+    #[arg(long)]
+    quick: bool,
+    /// Changes a second in `crossing`; goal G2 is judged at 1
+    #[arg(long, default_value_t = 1)]
+    rate: u16,
+    /// Changes in all in `crossing`
+    #[arg(long, default_value_t = 200)]
+    count: u16,
 }
 
-#[derive(Subcommand)]
-enum Benchmark {
-    /// How long a change of an EndpointSlice takes from one cluster to another
-    Crossing {
-        /// Changes a second; goal G2 is judged at 1
-        #[arg(long, default_value_t = 5)]
-        rate: u16,
-        /// Changes in all
-        #[arg(long, default_value_t = 200)]
-        count: u16,
-    },
-}
-
-#[tokio::main]
-async fn main() -> Result<()> {
-    match Args::parse().benchmark {
-        Benchmark::Crossing { rate, count } => Box::pin(Crossing { rate, count }.run()).await,
+fn main() -> Result<()> {
+    let Args { names, quick, rate, count } = Args::parse();
+    let names = if names.is_empty() { Name::value_variants().to_vec() } else { names };
+    let scale = if quick { Scale::QUICK } else { Scale::FULL };
+    for name in names {
+        let report = bench::run(name, Crossing { rate, count }, &scale)?;
+        write!(stdout(), "{report}")?;
     }
+    Ok(())
 }

@@ -18,7 +18,7 @@ const CONTROLLERS: [&str; 8] = [
 ];
 
 /// The data is gone with the test, so nothing waits for the disk.
-pub(super) fn etcd(folder: &Path, port: u16) -> Vec<String> {
+pub(crate) fn etcd(folder: &Path, port: u16) -> Vec<String> {
     let client = format!("http://127.0.0.1:{port}");
     vec![
         format!("--data-dir={}", folder.join("etcd").display()),

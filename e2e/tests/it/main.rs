@@ -1,5 +1,6 @@
 //! Tests that need real API servers. They share one pair of clusters, see `mcs_e2e::shared`.
 
+mod bench;
 mod controlplane;
 mod discovery;
 mod exports;

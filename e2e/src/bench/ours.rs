@@ -1,0 +1,238 @@
+//! Our registry, as users run it, with members that a benchmark plays.
+//!
+//! A member registers, syncs, renews and writes through the client that controllers use, over a connection of its own,
+//! but keeps nothing and decides nothing. The content hashes that it tells are the marks of its changes: the registry
+//! does not read them.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use mcs_core::{
+    ids::{ClusterUid, ServiceKey},
+    registry::{Op, Registration},
+    timing::{DEFAULT_LEASE, Timing},
+    version::{Leaf, Sum, Version},
+};
+use mcs_proto::{client::RegistryClient, convert::Member, pb};
+use prost::Message;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    hop::Target,
+    machine::Cores,
+    population::Population,
+    wire::{self, Request},
+};
+use crate::stack::{Stack, StackOptions};
+
+/// The clusterset of all benchmarks.
+pub const CLUSTERSET: &str = "bench";
+/// So many members sync at a time.
+const SYNCS: usize = 8;
+
+/// A registry that runs.
+#[derive(Debug)]
+pub struct Ours {
+    stack: Stack,
+    population: Population,
+    members: Vec<Arc<PlayedMember>>,
+    _renewals: Vec<AbortOnDropHandle<()>>,
+}
+
+#[derive(Debug)]
+struct PlayedMember {
+    cluster: usize,
+    client: RegistryClient,
+    member: Member,
+    told: Mutex<Told>,
+}
+
+/// What the registry was told last, and has taken.
+#[derive(Clone, Debug)]
+struct Told {
+    version: Version,
+    leaves: Vec<Leaf>,
+    sum: Sum,
+}
+
+/// The options of a registry for a benchmark: all defaults.
+pub fn options() -> StackOptions {
+    StackOptions {
+        clusterset: CLUSTERSET.to_owned(),
+        watch_namespaces: Vec::new(),
+        lease: DEFAULT_LEASE,
+        controller_flags: Vec::new(),
+        registry_flags: Vec::new(),
+    }
+}
+
+impl Ours {
+    /// Starts a registry without members.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start(cores: Cores) -> Result<Self> {
+        let stack = cores.start_server(Stack::start_without_controllers(options())).await?;
+        let population = Population { clusters: 0, services: 0, endpoints: 0 };
+        Ok(Self { stack, population, members: Vec::new(), _renewals: Vec::new() })
+    }
+
+    /// Lets a population join that has no member yet, and keeps its leases.
+    ///
+    /// # Errors
+    /// The registry did not take a member.
+    pub async fn fill(&mut self, population: Population) -> Result<()> {
+        self.population = population;
+        let members =
+            (0..population.clusters).map(|cluster| self.member(cluster)).collect::<Result<Vec<_>>>()?;
+        stream::iter(&members)
+            .map(|member| member.join(population))
+            .buffer_unordered(SYNCS)
+            .try_collect::<()>()
+            .await?;
+        // Spread, as those of clusters that began at different times are.
+        let heartbeat = Timing::of_lease(DEFAULT_LEASE).heartbeat();
+        let share = heartbeat / u32::try_from(members.len().max(1))?;
+        for (place, member) in (0..).zip(&members) {
+            let renewing = Arc::clone(member).renew(share * place, heartbeat);
+            self._renewals.push(AbortOnDropHandle::new(tokio::spawn(renewing)));
+        }
+        self.members = members;
+        Ok(())
+    }
+
+    fn member(&self, cluster: usize) -> Result<Arc<PlayedMember>> {
+        let name = Population::cluster(cluster);
+        let url = format!("http://{}", self.stack.registry().grpc).parse()?;
+        Ok(Arc::new(PlayedMember {
+            cluster,
+            client: RegistryClient::new(&url, Timing::of_lease(DEFAULT_LEASE))?,
+            member: Member {
+                clusterset: CLUSTERSET.parse()?,
+                cluster: name.parse()?,
+                uid: ClusterUid::new(format!("{name}-uid"))?,
+            },
+            told: Mutex::new(Told {
+                version: Version::new(1, 0),
+                leaves: vec![Leaf::default(); self.population.services],
+                sum: Sum::EMPTY,
+            }),
+        }))
+    }
+
+    /// Its process.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn process(&self) -> Result<u32> {
+        Ok(self.stack.registry_program()?.pid())
+    }
+}
+
+impl PlayedMember {
+    fn told(&self) -> Told {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take(&self, told: Told) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    }
+
+    async fn join(&self, population: Population) -> Result<()> {
+        let Told { leaves, .. } = self.told();
+        let registration = Registration {
+            uid: self.member.uid.clone(),
+            region: None,
+            instance: "bench".parse()?,
+            build: "bench".parse()?,
+            version: Version::new(1, 1),
+            sum: leaves.iter().copied().collect(),
+        };
+        self.client.register(&self.member, &registration).await?;
+        let version = Version::new(1, 2);
+        let names: Vec<(ServiceKey, Leaf)> = (0..population.services)
+            .map(|service| Ok((Population::key(self.cluster, service)?, leaves[service])))
+            .collect::<Result<_>>()?;
+        let (wants, stream) = self.client.begin_sync(&self.member, version, &names).await?;
+        let spec = Arc::new(Population::spec());
+        let ops: Vec<_> = (0..)
+            .zip(&names)
+            .filter(|(_, (key, _))| wants.contains(key))
+            .map(|(service, (key, leaf))| Op::Put {
+                key: key.clone(),
+                leaf: *leaf,
+                spec: Arc::clone(&spec),
+                endpoints: population.endpoints(self.cluster, service, true),
+            })
+            .collect();
+        let synced = stream.finish(&ops).await?;
+        for (key, result) in synced.written.results {
+            result.with_context(|| format!("the registry refuses {key}"))?;
+        }
+        ensure!(synced.written.dropped.is_empty(), "the registry left out {:?}", synced.written.dropped);
+        self.take(Told { version, sum: leaves.iter().copied().collect(), leaves });
+        Ok(())
+    }
+
+    async fn renew(self: Arc<Self>, first: Duration, pause: Duration) {
+        tokio::time::sleep(first).await;
+        loop {
+            let Told { version, sum, .. } = self.told();
+            // A lease that was lost shows in what is measured.
+            let _ = self.client.renew(&self.member, version, sum).await;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn change(&self, population: Population, change: usize, number: u64) -> Result<()> {
+        let mut told = self.told();
+        let service = change % population.services;
+        let leaf = Leaf::from_bytes(wire::mark(number));
+        told.version.seq += 1;
+        told.sum.remove(told.leaves[service]);
+        told.sum.add(leaf);
+        told.leaves[service] = leaf;
+        let op = Op::PutEndpoints {
+            key: Population::key(self.cluster, service)?,
+            leaf,
+            endpoints: population.endpoints(self.cluster, service, change / population.services % 2 == 1),
+        };
+        let written = self.client.write(&self.member, told.version, &[op]).await?;
+        for (key, result) in written.results {
+            result.with_context(|| format!("the registry refuses {key}"))?;
+        }
+        self.take(told);
+        Ok(())
+    }
+}
+
+impl Target for Ours {
+    fn lanes(&self) -> usize {
+        self.members.len()
+    }
+
+    async fn change(&self, lane: usize, number: u64) -> Result<()> {
+        let change = usize::try_from(number)? / self.members.len();
+        self.members[lane].change(self.population, change, number).await
+    }
+
+    fn watch(&self, watcher: usize) -> (SocketAddr, Request) {
+        let request = pb::WatchRequest {
+            clusterset: CLUSTERSET.to_owned(),
+            cluster: format!("w{watcher:04}"),
+            ..pb::WatchRequest::default()
+        };
+        let request =
+            Request { path: "/dynamo.mcs.v1.Imports/Watch", message: request.encode_to_vec(), only: true };
+        (self.stack.registry().grpc, request)
+    }
+
+    fn pid(&self) -> Option<u32> {
+        self.process().ok()
+    }
+}
