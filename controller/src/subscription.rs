@@ -6,6 +6,7 @@
 use crate::lead::Lead;
 use mcs_core::model::Frame;
 use mcs_core::timing::Timing;
+use mcs_proto::convert::ConversionError;
 use mcs_proto::status::CallFailed;
 use mcs_runtime::clock::sleep_until;
 use tokio::sync::watch;
@@ -35,9 +36,12 @@ pub(crate) async fn run(lead: &Lead) {
 /// Follows one watch to its end.
 async fn follow(lead: &Lead, failures: &mut u32) -> CallFailed {
     let registry = &lead.registries[*lead.url.borrow()];
-    let resume = lead.view().resume();
+    let (resume, since) = {
+        let view = lead.view();
+        (view.resume(), view.since())
+    };
     let config = &lead.config;
-    let opened = registry.watch(&config.member.clusterset, &config.member.cluster, resume);
+    let opened = registry.watch(&config.member.clusterset, &config.member.cluster, resume, since);
     let mut frames = match opened.await {
         Ok(frames) => frames,
         Err(failed) => return failed,
@@ -56,7 +60,9 @@ async fn follow(lead: &Lead, failures: &mut u32) -> CallFailed {
                     if matches!(&frame, Frame::End { .. } | Frame::Progress { .. }) {
                         *failures = 0;
                     }
-                    lead.view().handle_frame(frame, lead.clock.elapsed());
+                    if let Err(not_held) = lead.view().handle_frame(frame, lead.clock.elapsed()) {
+                        return ConversionError::new("kept", not_held.to_string()).into();
+                    }
                 }
                 Err(failed) => {
                     // A registry that has restarted knows nothing of this cluster until it registers again.

@@ -22,7 +22,7 @@
 //! | [`rate`] | how often something may happen |
 //! | [`model`], [`version`] | what is exported and imported; which of two statements is newer; what differs |
 //! | [`merge`] | exports of one Service → one import and its conflicts |
-//! | [`registry`], [`log`] | members, leases, wholeness; the state log that watchers follow |
+//! | [`registry`], [`log`], [`watch`] | members, leases, wholeness; the state log and those who follow it |
 //! | [`outbox`] | what a controller still has to tell its registry |
 //! | [`view`] | what an importing controller may believe, show and delete |
 //! | [`plan`], [`slots`] | wanted import + what exists → ordered steps |
@@ -52,3 +52,4 @@ pub mod timing;
 pub mod validate;
 pub mod version;
 pub mod view;
+pub mod watch;

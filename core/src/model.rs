@@ -7,7 +7,7 @@ mod endpoints;
 mod watched;
 
 pub use endpoints::{Endpoint, EndpointPort, EndpointSet, GroupKey};
-pub use watched::{Change, Frame, MemberState, Object, ObjectKey, Part, Section};
+pub use watched::{Change, Frame, MemberState, Object, ObjectKey, Part, PartSet, Section, Since};
 
 use crate::ids::ClusterId;
 use crate::time::WallTime;

@@ -8,6 +8,8 @@
 //! - a member's section names a version only when all that its controller had told up to it is held; while the
 //!   member's sum says otherwise, the section's version stands;
 //! - an act that does not follow the newest one seen proves nothing: the acts between may have gone to another registry;
+//! - nothing but its section is told of a member before it is whole, unless a store told it; then all its exports enter
+//!   merge and log together;
 //! - a section's version is told after all that changed up to it, removals included, so that a reader that was told
 //!   the version knows enough to show and to delete;
 //! - only a sync that ended, a delete, a removal, another cluster that takes over an id whose lease ran out, or
@@ -29,7 +31,7 @@ pub use restore::Restored;
 
 use crate::ids::{Build, ClusterId, ClusterUid, Epoch, Instance, Region, ServiceKey};
 use crate::lease::{Census, Hold, JudgingClock};
-use crate::model::{Change, EndpointSet, ExportSpec, Header, MemberState, Object, ObjectKey};
+use crate::model::{Change, EndpointSet, ExportSpec, Header, MemberState, Object, ObjectKey, PartSet};
 use crate::time::Timestamp;
 use crate::timing::Timing;
 use crate::validate::Refusal;
@@ -318,6 +320,12 @@ impl Registry {
     /// One member.
     pub fn member(&self, cluster: &ClusterId) -> Option<&Member> {
         self.members.get(cluster)
+    }
+
+    /// The set that the parts of `cluster` are in the log, and the version as of which it is all of them; none while that
+    /// is not known. It is asked after the changes of a call were drained, when section and parts are told alike.
+    pub fn proven(&self, cluster: &ClusterId) -> Option<(PartSet, Version)> {
+        self.members.get(cluster)?.proven()
     }
 
     /// All merged Services by key.

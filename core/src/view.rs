@@ -22,6 +22,7 @@
 
 mod fate;
 mod frames;
+mod held;
 mod known;
 
 use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
@@ -30,6 +31,8 @@ use crate::names;
 use crate::plan::{Existing, Meta, Ownership};
 use crate::version::Version;
 use frames::Watch;
+use held::Held;
+pub use held::NotHeld;
 use known::{Cluster, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -154,6 +157,8 @@ pub struct View {
     /// The highest version at which each cluster's whole set was seen, by UID, over all registries.
     seen: BTreeMap<ClusterUid, Version>,
     services: BTreeMap<ServiceKey, Service>,
+    /// Parts of the snapshots before, of clusters of which this one has not told any yet.
+    held: BTreeMap<ClusterId, Held>,
     /// The Services of which something is known of a cluster.
     by_cluster: BTreeMap<ClusterId, BTreeSet<ServiceKey>>,
     /// Those of them that wait for the cluster's section to say more.
@@ -172,6 +177,7 @@ impl View {
             clusters: BTreeMap::new(),
             seen: BTreeMap::new(),
             services: BTreeMap::new(),
+            held: BTreeMap::new(),
             by_cluster: BTreeMap::new(),
             doubtful: BTreeMap::new(),
             dirty: BTreeSet::new(),

@@ -4,6 +4,8 @@
 mod absence;
 #[path = "view/feed.rs"]
 mod feed;
+#[path = "view/kept.rs"]
+mod kept;
 #[path = "view/merges.rs"]
 mod merges;
 #[path = "view/never.rs"]

@@ -1,7 +1,7 @@
 //! What a whole section proves: a part or a definition whose content never changed there is not old, whatever its
 //! version says.
 
-use mcs_core::ids::{ClusterId, ClusterUid, Epoch, ServiceKey};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, ServiceKey};
 use mcs_core::model::{
     Change, Endpoint, EndpointPort, EndpointSet, Frame, GoodPort, GroupKey, Header, ImportDefinition,
     IpFamily, MemberState, Object, ObjectKey, Part, Participant, Port, Protocol, Section,
@@ -58,12 +58,14 @@ fn tell(view: &mut View, epoch: u128, section: Section, part: Part, header: Head
         (ObjectKey::Header(key()), Object::Header(header)),
         (ObjectKey::Part(key(), cluster("east")), Object::Part(part)),
     ];
-    let begin = Frame::Begin { epoch: Epoch(epoch), absent_grace: Duration::from_secs(30) };
-    view.handle_frame(begin, Timestamp::ZERO);
+    let begin =
+        Frame::Begin { epoch: Epoch(epoch), absent_grace: Duration::from_secs(30), build: Build::default() };
+    let mut frame = |frame| view.handle_frame(frame, Timestamp::ZERO).expect("a frame that fits");
+    frame(begin);
     for (revision, (key, object)) in (1..).zip(objects) {
-        view.handle_frame(Frame::Change(Change { revision, key, object: Some(object) }), Timestamp::ZERO);
+        frame(Frame::Change(Change { revision, key, object: Some(object) }));
     }
-    view.handle_frame(Frame::End { revision: 3, complete: true }, Timestamp::ZERO);
+    frame(Frame::End { revision: 3, complete: true });
 }
 
 fn section(at: &str) -> Section {

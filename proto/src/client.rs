@@ -6,7 +6,7 @@
 
 use crate::chunks::pack;
 use crate::convert;
-use crate::convert::{ConversionError, Member, WireEnum, read_key, read_sixteen, required};
+use crate::convert::{ConversionError, Member, WireEnum, part_sets, read_key, read_sixteen, required};
 use crate::frames::FrameReader;
 use crate::lists::{join_export, join_import};
 use crate::pb;
@@ -17,7 +17,7 @@ use crate::pb::sync_response::Step as Told;
 use crate::status::CallFailed;
 use crate::url::{InvalidUrl, RegistryUrl, Scheme};
 use mcs_core::ids::{Build, ClusterId, ClustersetId, Epoch, ServiceKey};
-use mcs_core::model::{Frame, MemberState};
+use mcs_core::model::{Frame, MemberState, Since};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::timing::Timing;
 use mcs_core::validate::{Dropped, Refusal};
@@ -303,7 +303,8 @@ impl RegistryClient {
         Ok(Removed { exports: answer.exports, endpoints: answer.endpoints })
     }
 
-    /// Watches the imports of a clusterset, from the revision that was reached in a registry process, or anew.
+    /// Watches the imports of a clusterset, from the revision that was reached in a registry process, or anew; then the
+    /// registry need not tell the parts of `since` again.
     ///
     /// # Errors
     /// Why the watch was not opened.
@@ -312,12 +313,15 @@ impl RegistryClient {
         clusterset: &ClustersetId,
         importer: &ClusterId,
         from: Option<(Epoch, u64)>,
+        since: Since,
     ) -> Result<WatchStream, CallFailed> {
         let request = pb::WatchRequest {
             clusterset: clusterset.to_string(),
             cluster: importer.to_string(),
             epoch: from.map_or_else(Vec::new, |(epoch, _)| epoch.0.to_be_bytes().to_vec()),
             revision: from.map_or(0, |(_, revision)| revision),
+            since: part_sets(&since.sets),
+            build: since.build.to_string(),
         };
         let steps = self.limited(self.imports.clone().watch(request)).await?;
         Ok(WatchStream { limit: self.timing.dead_stream(), steps, frames: FrameReader::default() })

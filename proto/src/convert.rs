@@ -15,7 +15,7 @@ pub use acts::{
 };
 pub use endpoints::read_endpoints;
 pub(crate) use endpoints::{empty_group, endpoint};
-pub use merged::{read_header, read_section, section};
+pub use merged::{part_set, part_sets, read_header, read_part_set, read_part_sets, read_section, section};
 
 use crate::pb;
 use mcs_core::ids::{InvalidId, ServiceKey};

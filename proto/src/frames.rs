@@ -5,12 +5,12 @@
 
 use crate::chunks::{SetReader, split};
 use crate::convert::{
-    ConversionError, read_header, read_key, read_leaf, read_section, read_sixteen, read_version, required,
-    section,
+    ConversionError, part_set, read_header, read_key, read_leaf, read_part_set, read_section, read_sixteen,
+    read_version, required, section,
 };
 use crate::pb;
 use crate::pb::watch_response::Step;
-use mcs_core::ids::{ClusterId, ClusterUid, Epoch, ServiceKey};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, ServiceKey};
 use mcs_core::model::{Change, Frame, Header, Object, ObjectKey, Part};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,19 @@ use std::time::Duration;
 pub fn steps(frame: &Frame, lease: Duration) -> Vec<pb::WatchResponse> {
     let one = |revision, step| vec![pb::WatchResponse { revision, step: Some(step) }];
     match frame {
-        Frame::Begin { epoch, absent_grace } => one(
+        Frame::Begin { epoch, absent_grace, build } => one(
             0,
             Step::Begin(pb::WatchBegin {
                 epoch: epoch.0.to_be_bytes().to_vec(),
                 absent_grace: Some((*absent_grace).into()),
                 lease_duration: Some(lease.into()),
+                build: build.to_string(),
             }),
         ),
+        Frame::Kept { cluster, set, version } => {
+            let set = Some(part_set(cluster, set));
+            one(0, Step::Kept(pb::PartsKept { set, version: Some((*version).into()) }))
+        }
         Frame::Change(change) => change_steps(change),
         Frame::End { revision, complete } => one(*revision, Step::End(pb::WatchEnd { complete: *complete })),
         Frame::Progress { revision, complete } => {
@@ -109,7 +114,14 @@ impl FrameReader {
             Step::Begin(begin) => Ok(Some(Frame::Begin {
                 epoch: Epoch(u128::from_be_bytes(read_sixteen(&begin.epoch, "epoch")?)),
                 absent_grace: required(begin.absent_grace, "absent_grace")?.into(),
+                build: Build::new(begin.build)?,
             })),
+            Step::Kept(kept) => {
+                let set = read_part_set(required(kept.set, "kept.set")?);
+                let (cluster, set) = set.map_err(|error| error.within("kept.set"))?;
+                let version = read_version(kept.version).map_err(|error| error.within("kept"))?;
+                Ok(Some(Frame::Kept { cluster, set, version }))
+            }
             Step::Section(told) => {
                 let (cluster, told) = read_section(told).map_err(|error| error.within("section"))?;
                 change(ObjectKey::Section(cluster), Some(Object::Section(told)))

@@ -3,10 +3,11 @@
 pub(crate) mod sync;
 
 use futures::{Stream, StreamExt};
-use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Epoch};
+use mcs_core::model::Since;
 use mcs_proto::convert::{
-    ConversionError, Member, OpReader, read_registration, read_sixteen, read_sum, read_version,
-    read_write_head, result,
+    ConversionError, Member, OpReader, read_part_sets, read_registration, read_sixteen, read_sum,
+    read_version, read_write_head, result,
 };
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
@@ -120,7 +121,9 @@ pub(crate) async fn watch(
         [] => None,
         epoch => Some((Epoch(u128::from_be_bytes(read_sixteen(epoch, "epoch")?)), request.revision)),
     };
-    service.watch(&clusterset, watch::Request { importer, from }).await
+    let sets = read_part_sets(request.since, service.max_clusters())?;
+    let since = Since { build: Build::new(request.build).map_err(ConversionError::from)?, sets };
+    service.watch(&clusterset, watch::Request { importer, from, since }).await
 }
 
 /// `Imports.ListClusters`, with pages of at most about `bytes`.

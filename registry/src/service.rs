@@ -129,6 +129,11 @@ impl Service {
         &self.metrics
     }
 
+    /// The most clusters of a clusterset.
+    pub(crate) const fn max_clusters(&self) -> usize {
+        self.policy.max_clusters
+    }
+
     /// Ends with the drain.
     pub(crate) const fn shutdown(&self) -> &Watch {
         &self.shutdown

@@ -1,8 +1,9 @@
 //! What a registry tells its watchers: the objects of its state log and the frames that carry them.
 
 use super::{EndpointSet, Header};
-use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
+use crate::ids::{Build, ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use crate::version::{Leaf, Sum, Version};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ pub struct Section {
     pub whole: bool,
     /// The version of the entire set that is held here.
     pub version: Version,
-    /// The sum of the leaves that are held here.
+    /// The sum of the leaves of its parts here; it has none before it is whole.
     pub sum: Sum,
 }
 
@@ -66,6 +67,25 @@ pub struct Part {
     pub leaf: Leaf,
     /// The endpoints.
     pub endpoints: Arc<EndpointSet>,
+}
+
+/// All parts of one cluster, by what they add up to: two sets that are equal here have equal content, whatever
+/// versions their parts carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartSet {
+    /// The UID of the source cluster.
+    pub uid: ClusterUid,
+    /// The sum of the leaves.
+    pub sum: Sum,
+}
+
+/// The parts that a watcher has when it begins a watch, so that it need not be told them again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Since {
+    /// The version of the registry that told them: one of another version may drop other fields of equal content.
+    pub build: Build,
+    /// The clusters of which it has parts.
+    pub sets: BTreeMap<ClusterId, PartSet>,
 }
 
 /// What an object of the state log is; the log holds the last state of each.
@@ -101,9 +121,9 @@ pub struct Change {
     pub object: Option<Object>,
 }
 
-/// What a watcher is told, in this order: a `Begin`, states, an `End`; then changes and `Progress`.
+/// What a watcher is told, in this order: a `Begin`, states, an `End`; then changes and `Progress`. A `Kept` stands among
+/// states and changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "nearly every frame is a change, and none is kept")]
 pub enum Frame {
     /// A snapshot begins: the watcher forgets what it was told in another epoch.
     Begin {
@@ -111,6 +131,17 @@ pub enum Frame {
         epoch: Epoch,
         /// A cluster that a complete view does not list is kept for this long after the first such view.
         absent_grace: std::time::Duration,
+        /// The registry's version.
+        build: Build,
+    },
+    /// In the place of all parts of one cluster: the watcher has them.
+    Kept {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The set, as the watcher named it.
+        set: PartSet,
+        /// The set is that of the cluster as of this version.
+        version: Version,
     },
     /// The state of one object.
     Change(Change),

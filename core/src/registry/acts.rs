@@ -11,29 +11,29 @@ use crate::validate::Refusal;
 use crate::version::{Leaf, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one call changed of a member's exports.
+/// What one call changed of a member's exports, as far as it is told on. Nothing is of a member whose exports are not in
+/// the log: they enter it together, when all of them are known.
 #[derive(Debug, Default)]
 pub(super) struct Act {
-    /// Services whose part changed, and whether there was one before.
+    /// Services whose part changed, and whether one was told before.
     parts: BTreeMap<ServiceKey, bool>,
     /// Services to merge anew.
     merges: BTreeSet<ServiceKey>,
 }
 
 impl Act {
-    /// A call by which the exports of `member` enter the merge.
-    pub(super) fn entering(member: &Member) -> Self {
-        Self { parts: BTreeMap::new(), merges: member.exports.keys().cloned().collect() }
+    /// The exports of `member` enter the merge, if it is whole, and the log, if they are not in it.
+    pub(super) fn enter(&mut self, member: &mut Member) {
+        if !std::mem::replace(&mut member.in_log, true) {
+            self.parts = member.exports.keys().map(|key| (key.clone(), false)).collect();
+        }
+        self.merges.extend(member.exports.keys().cloned());
     }
 
-    /// A call by which a member comes with all it exports.
-    pub(super) fn restoring(member: &Member) -> Self {
-        let parts = member.exports.keys().map(|key| (key.clone(), false)).collect();
-        Self { parts, ..Self::entering(member) }
-    }
-
-    fn changed(&mut self, key: &ServiceKey, existed: bool) {
-        self.parts.entry(key.clone()).or_insert(existed);
+    fn changed(&mut self, member: &Member, key: &ServiceKey, existed: bool) {
+        if member.in_log {
+            self.parts.entry(key.clone()).or_insert(existed);
+        }
     }
 }
 
@@ -191,7 +191,7 @@ impl Registry {
             delete(member, &mut self.services, cluster, key, &mut act);
         }
         if member.prove() {
-            act.merges.extend(member.exports.keys().cloned());
+            act.enter(member);
         }
         self.finish(cluster, act);
         Ok(gone.len())
@@ -282,7 +282,7 @@ fn apply(
         act.merges.insert(key.clone());
     }
     if effect != PutEffect::Nothing {
-        act.changed(&key, existed);
+        act.changed(member, &key, existed);
     }
     Ok(())
 }
@@ -296,7 +296,7 @@ fn delete(
 ) {
     if member.delete(key) {
         services.delete(key, cluster);
-        act.changed(key, true);
+        act.changed(member, key, true);
         act.merges.insert(key.clone());
     }
 }

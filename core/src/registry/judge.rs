@@ -178,7 +178,7 @@ impl Registry {
         if differs {
             member.behind = true;
         } else if comparable && member.prove() {
-            act = Act::entering(member);
+            act.enter(member);
         }
         self.finish(cluster, act);
         differs
@@ -231,7 +231,9 @@ impl Registry {
         }
         let exports: BTreeMap<_, Export> = member.exports;
         for key in exports.keys() {
-            self.journal.tell(ObjectKey::Part(key.clone(), cluster.clone()), None);
+            if member.in_log {
+                self.journal.tell(ObjectKey::Part(key.clone(), cluster.clone()), None);
+            }
             self.services.delete(key, cluster);
         }
         for key in exports.keys() {

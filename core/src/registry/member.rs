@@ -2,7 +2,7 @@
 
 use crate::ids::{Build, ClusterUid, Instance, Region, ServiceKey};
 use crate::lease::Lease;
-use crate::model::{Export, MemberState, Part, Section};
+use crate::model::{Export, MemberState, Part, PartSet, Section};
 use crate::rate::Bucket;
 use crate::time::Timestamp;
 use crate::validate::Refusal;
@@ -34,7 +34,9 @@ pub struct Member {
     /// When, on the judging clock, something is to be decided of this member.
     pub(super) due: Timestamp,
     pub(super) last_renewed: Timestamp,
-    /// What watchers were told of it last.
+    /// Whether its exports are in the log: from the time on that it is whole, or that a store told them.
+    pub(super) in_log: bool,
+    /// What watchers were told of its section last.
     pub(super) told: Option<Section>,
     /// How many more writes it may send now.
     pub(super) writes: Bucket,
@@ -92,6 +94,7 @@ impl Member {
             standing: Standing::Running,
             due: judged,
             last_renewed: now,
+            in_log: false,
             told: None,
             writes: Bucket::default(),
         }
@@ -147,6 +150,11 @@ impl Member {
         self.whole
     }
 
+    /// Whether watchers are told of its exports.
+    pub const fn is_in_log(&self) -> bool {
+        self.in_log
+    }
+
     /// When it registered or renewed last, on the process's clock.
     pub const fn last_renewed(&self) -> Timestamp {
         self.last_renewed
@@ -198,6 +206,12 @@ impl Member {
         first
     }
 
+    /// The set that is held, where it is known to be the member's, and as of which version.
+    pub(super) fn proven(&self) -> Option<(PartSet, Version)> {
+        let known = self.whole && !self.behind;
+        known.then(|| (PartSet { uid: self.uid.clone(), sum: self.sum }, self.as_of))
+    }
+
     /// Takes an export, and keeps the sum and the count.
     pub(super) fn put(&mut self, key: &ServiceKey, export: Export) -> PutEffect {
         let effect = match self.exports.get(key) {
@@ -237,7 +251,8 @@ impl Member {
             state: self.state(),
             whole: self.whole,
             version: self.as_of,
-            sum: self.sum,
+            // What a sync has put so far is nothing to tell.
+            sum: if self.whole { self.sum } else { Sum::EMPTY },
         }
     }
 

@@ -69,7 +69,8 @@ impl Registry {
         if held == sum && state != MemberState::Syncing {
             member.prove();
         }
-        let act = Act::restoring(&member);
+        let mut act = Act::default();
+        act.enter(&mut member);
         reschedule(&mut self.due, cluster, &mut member, due);
         self.members.insert(cluster.clone(), member);
         self.finish(cluster, act);

@@ -1,9 +1,9 @@
 //! Taking in what a registry tells: frames, the end of a stream, and the verdicts that time brings.
 
-use super::View;
 use super::fate::Judged;
 use super::known::{Told, unlink};
-use crate::ids::{ClusterId, Epoch, ServiceKey};
+use super::{NotHeld, View};
+use crate::ids::{Build, ClusterId, Epoch, ServiceKey};
 use crate::model::{Change, Frame, Header, Object, ObjectKey, Part, Section};
 use crate::time::Timestamp;
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     pub(super) epoch: Option<Epoch>,
+    /// The version of that registry.
+    pub(super) build: Build,
     pub(super) revision: u64,
     /// Counts the snapshots that have begun.
     pub(super) snapshot: u64,
@@ -31,9 +33,13 @@ pub(super) struct Watch {
 
 impl View {
     /// Takes one frame of the watch.
-    pub fn handle_frame(&mut self, frame: Frame, now: Timestamp) {
+    ///
+    /// # Errors
+    /// The frame does not fit what this view offered: the watch is to be begun again.
+    pub fn handle_frame(&mut self, frame: Frame, now: Timestamp) -> Result<(), NotHeld> {
         match frame {
-            Frame::Begin { epoch, absent_grace } => self.begin(epoch, absent_grace),
+            Frame::Begin { epoch, absent_grace, build } => self.begin(epoch, absent_grace, build),
+            Frame::Kept { cluster, set, version } => self.kept(cluster, &set, version)?,
             Frame::Change(Change { revision, key, object }) => {
                 if self.watch.ended {
                     self.watch.revision = revision;
@@ -50,6 +56,7 @@ impl View {
                 self.completeness(complete, now);
             }
         }
+        Ok(())
     }
 
     /// The watch ended or broke. What is known stays, but nothing goes any more for not being listed.
@@ -87,10 +94,12 @@ impl View {
         Some(since + self.watch.absent_grace)
     }
 
-    fn begin(&mut self, epoch: Epoch, absent_grace: Duration) {
+    fn begin(&mut self, epoch: Epoch, absent_grace: Duration, build: Build) {
         self.incomplete();
         self.raise_floors();
+        self.hold(&build);
         self.watch.epoch = Some(epoch);
+        self.watch.build = build;
         self.watch.revision = 0;
         self.watch.snapshot += 1;
         self.watch.ended = false;
@@ -138,6 +147,8 @@ impl View {
             self.incomplete();
             return;
         }
+        // The registry that was offered them has forgotten it.
+        self.held.clear();
         self.watch.complete = true;
         self.watch.complete_since.get_or_insert(now);
         self.note_absent(now);
@@ -215,10 +226,11 @@ impl View {
         self.dirty.insert(key);
     }
 
-    fn part(&mut self, key: ServiceKey, cluster: &ClusterId, part: Option<Part>) {
+    pub(super) fn part(&mut self, key: ServiceKey, cluster: &ClusterId, part: Option<Part>) {
         if *cluster == self.own {
             return;
         }
+        self.held.remove(cluster);
         // The part before this one was shown if it counted, so nothing older may follow.
         self.raise_floor(&key, cluster);
         let service = self.services.entry(key.clone()).or_default();

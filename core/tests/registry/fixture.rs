@@ -101,7 +101,7 @@ impl Fixture {
             uid: uid_of(uid),
             region: Some(region("eu-1")),
             instance: Instance::default(),
-            build: Build::default(),
+            build: build(),
             version: version(act),
             sum,
         };
@@ -232,10 +232,10 @@ pub(crate) fn lists(registry: &Registry) -> BTreeMap<ObjectKey, Object> {
             state: member.state(),
             whole: member.is_whole(),
             version: member.version(),
-            sum: member.sum(),
+            sum: if member.is_whole() { member.sum() } else { Sum::EMPTY },
         };
         objects.insert(ObjectKey::Section(name.clone()), Object::Section(section));
-        for (key, export) in member.exports() {
+        for (key, export) in member.exports().iter().filter(|_| member.is_in_log()) {
             let part = Part {
                 uid: member.uid().clone(),
                 version: export.version,
@@ -251,7 +251,7 @@ pub(crate) fn lists(registry: &Registry) -> BTreeMap<ObjectKey, Object> {
     objects
 }
 
-fn line(key: &ObjectKey, object: Option<&Object>) -> String {
+pub(crate) fn line(key: &ObjectKey, object: Option<&Object>) -> String {
     match (key, object) {
         (ObjectKey::Section(cluster), None) => format!("{cluster} gone"),
         (ObjectKey::Header(key), None) => format!("header {} gone", key.name),
@@ -340,6 +340,10 @@ pub(crate) fn uid_of(text: &str) -> ClusterUid {
 
 fn region(text: &str) -> Region {
     Region::new(text).expect("region")
+}
+
+pub(crate) fn build() -> Build {
+    Build::new("0.1.0").expect("a build")
 }
 
 pub(crate) fn version(text: &str) -> Version {

@@ -57,6 +57,28 @@ fn exports_that_are_not_those_of_the_sum_prove_nothing_until_the_member_synced()
     assert_eq!(fixture.told().last().map(String::as_str), Some("east active whole 4.2"));
 }
 
+/// What a store told is told on, whole or not: else its removal could not be, and the store would keep it.
+#[test]
+fn an_export_that_a_store_held_of_a_member_in_part_goes_with_the_first_sync() {
+    let mut fixture = Fixture::new();
+    let (web, api) = (put("web", &["10.1.0.1"]), put("api", &["10.1.0.2"]));
+    restore(
+        &mut fixture,
+        "east",
+        &[web.clone(), api],
+        sum_of(std::slice::from_ref(&web)),
+        MemberState::Active,
+    );
+    fixture.told();
+    fixture.register("east", "4.1", sum_of(std::slice::from_ref(&web))).expect("its id");
+    fixture.told();
+    fixture.sync("east", "4.2", vec![web]);
+    assert_eq!(
+        fixture.told(),
+        ["header web ClusterSetIp of east", "part api of east gone", "east active whole 4.2"]
+    );
+}
+
 #[test]
 fn a_member_that_was_not_whole_for_who_wrote_it_is_not_whole_here() {
     let mut fixture = Fixture::new();

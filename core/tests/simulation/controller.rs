@@ -6,7 +6,7 @@ use crate::mirror::Mirror;
 use crate::network::{Body, Reply, Request};
 use crate::world::{Event, World};
 use mcs_core::ids::{ClusterUid, ServiceKey};
-use mcs_core::model::{EndpointSet, Frame};
+use mcs_core::model::{EndpointSet, Frame, Since};
 use mcs_core::outbox::{Answer, Call, Outbox};
 use mcs_core::plan::Existing;
 use mcs_core::registry::{Op, Registration};
@@ -152,7 +152,7 @@ impl World {
             self.log(|| format!("controller {pid} is told {frame:?}"));
             invariants::invariant_12_revisions_rise(&controller.mirror, &frame);
             controller.mirror.take(&frame, now);
-            controller.view.handle_frame(frame, now);
+            controller.view.handle_frame(frame, now).expect("what it is said to have");
             self.controllers.insert(pid, controller);
             // What is to be done waits in a queue, so a decision may come after several frames.
             if self.rng.random_bool(0.25) {
@@ -232,11 +232,14 @@ impl World {
         if controller.stream.is_none() && controller.watch_at.has_passed(now) {
             let id = self.fresh_id();
             controller.stream = Some(Stream { id, heard: now });
-            let resume = controller.view.resume();
+            // Another replica of its registry cannot go on for the one before.
+            let resume = controller.view.resume().filter(|_| self.rng.random_bool(0.9));
             if resume.is_some() {
                 self.count("watches resumed");
             }
-            let body = Body::Watch { stream: id, resume };
+            // A controller of an earlier release does not say what it has.
+            let since = if self.rng.random_bool(0.8) { controller.view.since() } else { Since::default() };
+            let body = Body::Watch { stream: id, resume, since };
             let (pid, cluster) = (controller.pid, controller.cluster);
             self.send_in_order(vec![Request { pid, cluster, call: id, server: None, body }]);
         }

@@ -69,6 +69,7 @@ impl World {
         server.witness.check_all(&server.registry, &server.log, &self.book);
         for controller in self.controllers.values() {
             invariants::invariant_06_a_watcher_has_what_the_log_has(
+                &self.clusters[controller.cluster].id,
                 &controller.mirror,
                 &server.registry,
                 &server.log,

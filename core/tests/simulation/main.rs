@@ -140,6 +140,7 @@ const HAPPENS: &[&str] = &[
     "registries paused",
     "registries stopped in a calm",
     "restarts in a calm",
+    "sets of parts kept",
     "snapshots",
     "stale acts",
     "syncs",

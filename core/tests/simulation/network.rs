@@ -2,10 +2,10 @@
 //! breaks streams. Within one stream nothing is reordered; what a stream still carried when it broke is lost.
 
 use crate::facts::{LEASE, TIMING};
-use crate::server::{Server, Watcher};
+use crate::server::Server;
 use crate::world::{Event, World};
 use mcs_core::ids::{Epoch, ServiceKey};
-use mcs_core::model::Frame;
+use mcs_core::model::{Frame, Since};
 use mcs_core::outbox::{Answer, Failure};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::time::Timestamp;
@@ -24,7 +24,7 @@ pub(crate) enum Body {
     SyncOps { version: Version, ops: Vec<Op> },
     SyncEnd { version: Version, named: BTreeSet<ServiceKey> },
     Remove,
-    Watch { stream: u64, resume: Option<(Epoch, u64)> },
+    Watch { stream: u64, resume: Option<(Epoch, u64)>, since: Since },
 }
 
 impl Body {
@@ -149,13 +149,15 @@ impl World {
             self.log(|| {
                 format!("registry {} takes {} of {:?}", server.incarnation, request.call, request.body)
             });
-            if let Body::Watch { stream, resume } = request.body {
+            if let Body::Watch { stream, resume, since } = request.body.clone() {
                 let frames = if self.faults && self.rng.random_bool(0.7) {
                     self.rng.random_range(0..60)
                 } else {
                     u32::MAX
                 };
-                server.watch(&request, stream, resume, frames, self.now);
+                let slow = self.faults && self.rng.random_bool(0.3);
+                let pace = if slow { self.rng.random_range(1..4) } else { usize::MAX };
+                server.watch(&request, stream, (resume, since), (frames, pace), self.now);
             } else {
                 match server.handle(&request, &self.book, self.now) {
                     Reply::Nothing => {}
@@ -185,27 +187,15 @@ impl World {
     }
 
     fn pump(&mut self, server: &mut Server, stream: u64) {
-        let revision = server.log.revision();
-        let idle =
-            |watcher: &Watcher| watcher.cursor == Some(revision) && !watcher.progress_at.has_passed(self.now);
-        if server.watchers.get(&stream).is_none_or(idle) {
-            return;
-        }
         let Some(mut watcher) = server.watchers.remove(&stream) else { return };
         // A slow watcher takes few frames at a time, and is told the rest when something happens next.
-        let most = if self.faults && self.rng.random_bool(0.2) { 2 } else { usize::MAX };
-        let (mut frames, reached, snapshot) = server.frames(watcher.cursor, most, self.now);
-        self.count(if snapshot { "snapshots" } else { "pumps" });
-        watcher.cursor = Some(reached);
-        if watcher.progress_at.has_passed(self.now) {
-            let complete = server.registry.is_complete(self.now);
-            // Progress is told when nothing else is left to tell.
-            if reached == revision {
-                frames.push(Frame::Progress { revision: reached, complete });
-                watcher.progress_at = self.now + TIMING.progress();
+        let most = if self.faults { watcher.pace } else { usize::MAX };
+        for frame in server.frames(&mut watcher, most, self.now) {
+            match frame {
+                Frame::Begin { .. } => self.count("snapshots"),
+                Frame::Kept { .. } => self.count("sets of parts kept"),
+                Frame::Change(_) | Frame::End { .. } | Frame::Progress { .. } => {}
             }
-        }
-        for frame in frames {
             if self.is_cut(watcher.cluster) || watcher.frames_left == 0 {
                 self.count("watches broken");
                 // The other end may notice at once, or not before it misses progress.

@@ -1,20 +1,23 @@
 //! A registry process: the machine, its state log and its watchers, with a witness that checks it at every call.
 
 use crate::book::Book;
-use crate::facts::{KEPT_REMOVALS, POLICY, TIMING, cluster_id, cluster_uid};
+use crate::facts::{BUILDS, KEPT_REMOVALS, POLICY, TIMING, cluster_id, cluster_uid};
 use crate::network::{Body, Reply, Request};
 use crate::witness::{Act, After, Call, Kind, Witness};
-use mcs_core::ids::Epoch;
+use mcs_core::ids::{Build, ClusterId, Epoch};
 use mcs_core::log::StateLog;
-use mcs_core::model::{Change, Frame, Object};
+use mcs_core::model::{Change, Frame, Object, Since};
 use mcs_core::outbox::{Answer, Failure, OpAnswer};
 use mcs_core::registry::{Op, OpOutcome, Refused, Registry};
 use mcs_core::time::Timestamp;
+use mcs_core::watch::{self, Told};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 pub(crate) struct Server {
     /// Its number; connections end with it.
     pub(crate) incarnation: u64,
+    build: &'static str,
     pub(crate) registry: Registry,
     pub(crate) log: StateLog<Object>,
     pub(crate) watchers: BTreeMap<u64, Watcher>,
@@ -28,19 +31,22 @@ pub(crate) struct Server {
 pub(crate) struct Watcher {
     pub(crate) pid: u64,
     pub(crate) cluster: usize,
-    /// How far it was told; none before its snapshot.
-    pub(crate) cursor: Option<u64>,
+    /// What it has still to be told.
+    place: watch::Watcher,
     /// When the last frame sent will arrive: frames do not overtake each other.
     pub(crate) arrives: Timestamp,
     pub(crate) progress_at: Timestamp,
     /// The stream breaks after this many frames more.
     pub(crate) frames_left: u32,
+    /// It takes at most this many frames at a time.
+    pub(crate) pace: usize,
 }
 
 impl Server {
     pub(crate) fn new(incarnation: u64, now: Timestamp) -> Self {
         Self {
             incarnation,
+            build: BUILDS[usize::from(incarnation.is_multiple_of(4))],
             registry: Registry::new(POLICY, Epoch(u128::from(incarnation)), now),
             log: StateLog::keeping(KEPT_REMOVALS),
             watchers: BTreeMap::new(),
@@ -48,6 +54,10 @@ impl Server {
             witness: Witness::new(now),
             results: BTreeMap::new(),
         }
+    }
+
+    fn build(&self) -> Build {
+        Build::new(self.build).expect("a build")
     }
 
     /// Judges what is due.
@@ -129,43 +139,53 @@ impl Server {
         &mut self,
         request: &Request,
         stream: u64,
-        resume: Option<(Epoch, u64)>,
-        frames: u32,
+        (resume, since): (Option<(Epoch, u64)>, Since),
+        (frames, pace): (u32, usize),
         now: Timestamp,
     ) {
-        let cursor =
+        let resume =
             resume.filter(|(epoch, _)| *epoch == self.registry.epoch()).map(|(_, revision)| revision);
         let watcher = Watcher {
             pid: request.pid,
             cluster: request.cluster,
-            cursor,
+            place: watch::Watcher::new(cluster_id(request.cluster), resume, since, &self.build()),
             arrives: now,
             progress_at: now,
             frames_left: frames,
+            pace,
         };
         self.watchers.insert(stream, watcher);
     }
 
-    /// At most `most` frames that a watcher has still to be told, and how far it is told then; a snapshot comes as a
-    /// whole. Also says whether it was a snapshot.
-    pub(crate) fn frames(&self, cursor: Option<u64>, most: usize, now: Timestamp) -> (Vec<Frame>, u64, bool) {
-        if let Some(cursor) = cursor
-            && let Ok(changes) = self.log.since(cursor)
-        {
-            let frames: Vec<Frame> =
-                changes.take(most).map(|(revision, key, object)| frame(revision, key, object)).collect();
-            let reached = frames.last().map_or(cursor, |frame| match frame {
-                Frame::Change(change) => change.revision,
-                Frame::Begin { .. } | Frame::End { .. } | Frame::Progress { .. } => cursor,
-            });
-            return (frames, reached, false);
+    /// At most `most` frames that a watcher has still to be told.
+    pub(crate) fn frames(&self, watcher: &mut Watcher, most: usize, now: Timestamp) -> Vec<Frame> {
+        let registry = &self.registry;
+        let due = watcher.progress_at.has_passed(now);
+        if due {
+            watcher.place.remind();
         }
-        let (epoch, absent_grace) = (self.registry.epoch(), self.registry.absent_grace());
-        let mut frames = vec![Frame::Begin { epoch, absent_grace }];
-        frames.extend(self.log.snapshot().map(|(revision, key, object)| frame(revision, key, Some(object))));
-        let revision = self.log.revision();
-        frames.push(Frame::End { revision, complete: self.registry.is_complete(now) });
-        (frames, revision, true)
+        let mut frames = Vec::new();
+        let proven = |cluster: &ClusterId| registry.proven(cluster);
+        let more = watcher.place.tell(&self.log, registry.is_complete(now), proven, |told| {
+            frames.push(match told {
+                Told::Begin => Frame::Begin {
+                    epoch: registry.epoch(),
+                    absent_grace: registry.absent_grace(),
+                    build: self.build(),
+                },
+                Told::Kept(cluster, set, version) => Frame::Kept { cluster: cluster.clone(), set, version },
+                Told::State(revision, key, object) => {
+                    Frame::Change(Change { revision, key: key.clone(), object: object.cloned() })
+                }
+                Told::End(revision, complete) => Frame::End { revision, complete },
+                Told::Progress(revision, complete) => Frame::Progress { revision, complete },
+            });
+            if frames.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if due && !more {
+            watcher.progress_at = now + TIMING.progress();
+        }
+        frames
     }
 
     /// Calls the registry under the eyes of the witness, and takes the changes into the log.
@@ -188,10 +208,6 @@ impl Server {
         self.witness.after(&before, act.as_ref(), &after, book);
         result
     }
-}
-
-fn frame(revision: u64, key: &mcs_core::model::ObjectKey, object: Option<&Object>) -> Frame {
-    Frame::Change(Change { revision, key: key.clone(), object: object.cloned() })
 }
 
 fn answers(ops: &[Op], outcomes: Vec<OpOutcome>) -> Vec<OpAnswer> {

@@ -1,13 +1,13 @@
 //! A view in the cluster `gamma`, fed by hand: frames of one or several registries, what is applied, what is its own.
 
-use mcs_core::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use mcs_core::model::{
     Change, Endpoint, EndpointPort, EndpointSet, Frame, GoodPort, GroupKey, Header, ImportDefinition,
-    IpFamily, MemberState, Object, ObjectKey, Part, Participant, Port, Protocol, Section,
+    IpFamily, MemberState, Object, ObjectKey, Part, PartSet, Participant, Port, Protocol, Section,
 };
 use mcs_core::time::Timestamp;
 use mcs_core::version::{Leaf, Sum, Version};
-use mcs_core::view::{Applied, AppliedSource, Decision, Source, View};
+use mcs_core::view::{Applied, AppliedSource, Decision, NotHeld, Source, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -15,6 +15,9 @@ use std::time::Duration;
 
 /// How long an absent cluster is kept.
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
+
+/// The version of every registry.
+pub(crate) const BUILD: &str = "1.0.0";
 
 pub(crate) struct Feed {
     pub(crate) view: View,
@@ -48,7 +51,17 @@ impl Feed {
     }
 
     pub(crate) fn begin(&mut self, epoch: u128) {
-        self.frame(Frame::Begin { epoch: Epoch(epoch), absent_grace: GRACE });
+        self.begin_by(BUILD, epoch);
+    }
+
+    pub(crate) fn begin_by(&mut self, build: &str, epoch: u128) {
+        self.frame(Frame::Begin { epoch: Epoch(epoch), absent_grace: GRACE, build: build_of(build) });
+    }
+
+    /// Tells that the parts of `cluster` need not be told.
+    pub(crate) fn kept(&mut self, cluster: &str, set: PartSet, seq: u64) -> Result<(), NotHeld> {
+        let version = Version::new(1, seq);
+        self.view.handle_frame(Frame::Kept { cluster: id(cluster), set, version }, self.now)
     }
 
     pub(crate) fn end(&mut self, complete: bool) {
@@ -86,13 +99,24 @@ impl Feed {
     }
 
     pub(crate) fn part_of(&mut self, cluster: &str, life: &str, seq: u64, addresses: &[u8]) {
+        self.part_for(key(), cluster, life, seq, addresses);
+    }
+
+    /// As [`Feed::part_of`], of another Service.
+    pub(crate) fn other_part_of(&mut self, cluster: &str, life: &str, seq: u64, addresses: &[u8]) {
+        let other = ServiceKey::new("shop", "other").expect("a key");
+        self.part_for(other, cluster, life, seq, addresses);
+    }
+
+    /// The leaf is the first address.
+    fn part_for(&mut self, key: ServiceKey, cluster: &str, life: &str, seq: u64, addresses: &[u8]) {
         let part = Part {
             uid: uid(life, cluster),
             version: Version::new(1, seq),
-            leaf: Leaf::default(),
+            leaf: Leaf::from_bytes([addresses.first().copied().unwrap_or_default(); 16]),
             endpoints: endpoints(addresses),
         };
-        self.change(ObjectKey::Part(key(), id(cluster)), Some(Object::Part(part)));
+        self.change(ObjectKey::Part(key, id(cluster)), Some(Object::Part(part)));
     }
 
     pub(crate) fn part_gone(&mut self, cluster: &str) {
@@ -165,6 +189,15 @@ impl Feed {
         }
     }
 
+    /// The version with which `cluster` shall be shown.
+    pub(crate) fn version_of(&mut self, cluster: &str) -> Option<Version> {
+        let Decision::Apply(wanted) = self.decide() else { return None };
+        match wanted.sources.get(&id(cluster))? {
+            Source::Show(shown) => shown.version,
+            Source::Keep => None,
+        }
+    }
+
     /// The port's name in the definition that shall be there; none when it stays as it is.
     pub(crate) fn definition(&mut self) -> Option<String> {
         match self.decide() {
@@ -184,7 +217,7 @@ impl Feed {
     }
 
     fn frame(&mut self, frame: Frame) {
-        self.view.handle_frame(frame, self.now);
+        self.view.handle_frame(frame, self.now).expect("a frame that fits");
     }
 }
 
@@ -195,6 +228,10 @@ pub(crate) fn show<const N: usize>(sources: [(&str, Option<&[u8]>); N]) -> Sourc
 
 pub(crate) fn key() -> ServiceKey {
     ServiceKey::new("shop", "cart").expect("a key")
+}
+
+pub(crate) fn build_of(text: &str) -> Build {
+    Build::new(text).expect("a build")
 }
 
 pub(crate) fn id(cluster: &str) -> ClusterId {

@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mcs_core::{model::Frame, timing::Timing};
+use mcs_core::{
+    model::{Frame, Since},
+    timing::Timing,
+};
 use mcs_e2e::{
     programs::{Program, Signal, find, free_address},
     shared::pair,
@@ -158,7 +161,8 @@ async fn every_program_ends_in_order_within_seconds_and_starts_again_after_a_kil
     // A registry with open watches, and with a request that a client never completes.
     let url = format!("http://{}", stack.registry().grpc).parse()?;
     let client = RegistryClient::new(&url, Timing::default())?;
-    let mut watch = client.watch(&stack.clusterset().parse()?, &"importer".parse()?, None).await?;
+    let mut watch =
+        client.watch(&stack.clusterset().parse()?, &"importer".parse()?, None, Since::default()).await?;
     while !matches!(watch.next().await?, Frame::End { .. }) {}
     let half = half_a_request(stack.registry().rest)?;
     stack.registry_program()?.signal(Signal::Term)?;

@@ -4,7 +4,10 @@ use super::spec::read_list;
 use super::{ConversionError, WireEnum, enumeration, read_sum, read_version, required};
 use crate::pb;
 use mcs_core::ids::{ClusterId, ClusterUid, Region};
-use mcs_core::model::{Conflict, ConflictField, GoodPort, Header, MemberState, Participant, Section};
+use mcs_core::model::{
+    Conflict, ConflictField, GoodPort, Header, MemberState, PartSet, Participant, Section,
+};
+use std::collections::BTreeMap;
 
 enumeration!(
     MemberState, pb::LeaseState, "state", unspecified: None,
@@ -118,6 +121,40 @@ pub fn read_section(section: pb::Section) -> Result<(ClusterId, Section), Conver
         sum: read_sum(&section.sum)?,
     };
     Ok((cluster, section))
+}
+
+/// The parts that a watcher has, cluster by cluster.
+pub fn part_sets(sets: &BTreeMap<ClusterId, PartSet>) -> Vec<pb::PartSet> {
+    sets.iter().map(|(cluster, set)| part_set(cluster, set)).collect()
+}
+
+/// Reads the parts that a watcher has, of the first `most` clusters: what it has beyond that is told again, which costs
+/// time and nothing else.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn read_part_sets(
+    sets: Vec<pb::PartSet>,
+    most: usize,
+) -> Result<BTreeMap<ClusterId, PartSet>, ConversionError> {
+    let read = |(index, set)| {
+        read_part_set(set).map_err(|error: ConversionError| error.within(&format!("since[{index}]")))
+    };
+    sets.into_iter().take(most).enumerate().map(read).collect()
+}
+
+/// All parts of a cluster, in the place of them.
+pub fn part_set(cluster: &ClusterId, set: &PartSet) -> pb::PartSet {
+    pb::PartSet { cluster: cluster.to_string(), uid: set.uid.to_string(), sum: set.sum.to_bytes().to_vec() }
+}
+
+/// Reads all parts of a cluster, by what they add up to.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn read_part_set(set: pb::PartSet) -> Result<(ClusterId, PartSet), ConversionError> {
+    let cluster = ClusterId::new(set.cluster)?;
+    Ok((cluster, PartSet { uid: ClusterUid::new(set.uid)?, sum: read_sum(&set.sum)? }))
 }
 
 /// A region, which the wire leaves empty when there is none.

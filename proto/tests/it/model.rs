@@ -1,10 +1,10 @@
 //! Generators of everything that travels.
 
-use mcs_core::ids::{ClusterId, ClusterUid, Epoch, Namespace, Region, ServiceKey, ServiceName};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, Namespace, Region, ServiceKey, ServiceName};
 use mcs_core::model::{
     Change, Conflict, ConflictField, Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GoodPort,
     GroupKey, Header, ImportDefinition, InternalTrafficPolicy, IpFamily, MemberState, Object, ObjectKey,
-    Part, Participant, Port, Protocol, Section, ServiceType, SessionAffinity,
+    Part, PartSet, Participant, Port, Protocol, Section, ServiceType, SessionAffinity,
 };
 use mcs_core::registry::Op;
 use mcs_core::time::WallTime;
@@ -213,11 +213,21 @@ fn change() -> impl Strategy<Value = Change> {
     (any::<u64>(), told).prop_map(|(revision, (key, object))| Change { revision, key, object })
 }
 
+pub(crate) fn part_set() -> impl Strategy<Value = PartSet> {
+    (uid(), sum()).prop_map(|(uid, sum)| PartSet { uid, sum })
+}
+
 pub(crate) fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
-        (any::<u128>(), any::<u32>()).prop_map(|(epoch, millis)| Frame::Begin {
+        (any::<u128>(), any::<u32>(), "[ -~]{0,9}").prop_map(|(epoch, millis, build)| Frame::Begin {
             epoch: Epoch(epoch),
-            absent_grace: Duration::from_millis(millis.into())
+            absent_grace: Duration::from_millis(millis.into()),
+            build: Build::new(build).unwrap(),
+        }),
+        (cluster(), part_set(), version()).prop_map(|(cluster, set, version)| Frame::Kept {
+            cluster,
+            set,
+            version
         }),
         change().prop_map(Frame::Change),
         (any::<u64>(), any::<bool>()).prop_map(|(revision, complete)| Frame::End { revision, complete }),

@@ -11,6 +11,7 @@ pub(crate) struct Watches {
     resumed: IntCounter,
     messages: IntCounter,
     bytes: IntCounter,
+    left_out: IntCounter,
     ended: IntCounterVec,
     behind: IntGauge,
 }
@@ -74,6 +75,10 @@ impl Watches {
             resumed: new.counter("watch_resumes_total", "Watches that went on from their revision")?,
             messages: new.counter("watch_messages_total", "Messages for watchers")?,
             bytes: new.counter("watch_bytes_total", "Bytes of the messages for watchers")?,
+            left_out: new.counter(
+                "watch_parts_left_out_total",
+                "Endpoints of one cluster and Service that a watcher was not told since it has them",
+            )?,
             ended: new.counters(
                 "watches_ended_total",
                 "Watches that ended, by the reason",
@@ -98,6 +103,11 @@ impl Watches {
     pub(crate) fn tells(&self, messages: usize, bytes: usize) {
         self.messages.inc_by(messages as u64);
         self.bytes.inc_by(bytes as u64);
+    }
+
+    /// A watcher is not told so many parts, since it has them.
+    pub(crate) fn leaves_out(&self, parts: usize) {
+        self.left_out.inc_by(parts as u64);
     }
 
     /// A watch ended.

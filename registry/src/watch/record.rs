@@ -23,6 +23,7 @@ pub(super) struct Record {
     snapshots: u64,
     messages: usize,
     bytes: usize,
+    left_out: usize,
 }
 
 /// How a watch begins.
@@ -66,6 +67,7 @@ impl Record {
             snapshots: 0,
             messages: 0,
             bytes: 0,
+            left_out: 0,
         }
     }
 
@@ -98,6 +100,12 @@ impl Record {
         self.behind.get_or_insert_with(|| self.watches.behind());
     }
 
+    /// So many parts were not told in all, since it has them.
+    pub(super) fn left_out(&mut self, parts: usize) {
+        self.watches.leaves_out(parts - self.left_out);
+        self.left_out = parts;
+    }
+
     /// It was told everything.
     pub(super) fn is_up_to_date(&mut self) {
         self.behind = None;
@@ -116,6 +124,7 @@ impl Drop for Record {
         info!(
             clusterset = %self.clusterset, cluster = %self.importer, by = self.ended.label(), ?lasted,
             revision = self.revision, snapshots = self.snapshots, messages = self.messages, bytes = self.bytes,
+            left_out = self.left_out,
             "watch closed"
         );
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use futures::{FutureExt, StreamExt};
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
 use mcs_core::log::StateLog;
-use mcs_core::model::{Change, EndpointSet, ExportSpec, Object};
+use mcs_core::model::{Change, EndpointSet, ExportSpec, Object, ObjectKey, Since};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::ManualClock;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -231,7 +231,8 @@ impl Exporter {
     }
 
     fn watch(&self) -> Reader {
-        let request = Request { importer: cluster(), from: None };
+        let request =
+            Request { importer: ClusterId::new("west").unwrap(), from: None, since: Since::default() };
         let watches = self.metrics.watches().clone();
         let stream = stream(Arc::clone(&self.clusterset), request, watches, self.shutdown.watch());
         Reader { stream: Box::pin(stream), frames: FrameReader::default() }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcs_core::model::Frame;
+use mcs_core::model::{Frame, Since};
 use mcs_core::timing::Timing;
 use mcs_proto::client::WatchStream;
 use mcs_proto::status::CallFailed;
@@ -40,11 +40,11 @@ async fn a_connection_above_the_limit_is_told_so_on_both_ports() {
 async fn a_stream_above_the_limit_is_told_so_and_other_calls_go_on() {
     let registry = Started::configured(|config| config.max_streams = 1).await;
     let mut east = registry.register("east").await;
-    let watch = registry.client.watch(&prod(), &id("importer"), None).await.unwrap();
+    let watch = registry.client.watch(&prod(), &id("importer"), None, Since::default()).await.unwrap();
     let message = "this registry has 1 streams open, the most that it takes (--max-streams): go on with another, or \
                    try again later";
     let full = || CallFailed::Unavailable { code: Code::ResourceExhausted, message: message.to_owned() };
-    let second = registry.client.watch(&prod(), &id("importer"), None).await;
+    let second = registry.client.watch(&prod(), &id("importer"), None, Since::default()).await;
     assert_eq!(second.err(), Some(full()));
     let version = east.next();
     let sync = registry.client.begin_sync(&east.member, version, &[]).await;
@@ -52,7 +52,9 @@ async fn a_stream_above_the_limit_is_told_so_and_other_calls_go_on() {
     east.write(&[put("cart", 1)]).await;
 
     drop(watch);
-    let again = async { while registry.client.watch(&prod(), &id("importer"), None).await.is_err() {} };
+    let again = async {
+        while registry.client.watch(&prod(), &id("importer"), None, Since::default()).await.is_err() {}
+    };
     tokio::time::timeout(LIMIT, again).await.unwrap();
 }
 
@@ -65,7 +67,7 @@ async fn connections_end_when_they_are_old_on_both_ports() {
     })
     .await;
     let mut held = keep(&registry).await;
-    let mut watch = registry.client.watch(&prod(), &id("importer"), None).await.unwrap();
+    let mut watch = registry.client.watch(&prod(), &id("importer"), None, Since::default()).await.unwrap();
     let Frame::Begin { epoch, .. } = next(&mut watch).await.unwrap() else { panic!() };
     let mut revision = 0;
     let ended = loop {
@@ -76,7 +78,11 @@ async fn connections_end_when_they_are_old_on_both_ports() {
         }
     };
     assert!(matches!(ended, CallFailed::Unavailable { .. }), "{ended:?}");
-    let mut watch = registry.client.watch(&prod(), &id("importer"), Some((epoch, revision))).await.unwrap();
+    let mut watch = registry
+        .client
+        .watch(&prod(), &id("importer"), Some((epoch, revision)), Since::default())
+        .await
+        .unwrap();
     let resumed = next(&mut watch).await;
     assert!(matches!(resumed, Ok(Frame::Progress { .. })), "{resumed:?}");
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use mcs_core::model::{Endpoint, ExportSpec, ServiceType};
+use mcs_core::model::{Endpoint, ExportSpec, ServiceType, Since};
 use mcs_core::registry::Op;
 use mcs_core::version::{Leaf, Sum};
 
@@ -148,8 +148,11 @@ async fn busy() -> (Started, mcs_proto::client::WatchStream) {
     for (epoch, revision) in
         [(*epoch, *revision), (*epoch, *revision + 1_000), (mcs_core::ids::Epoch(epoch.0 ^ 1), *revision)]
     {
-        let mut other =
-            registry.client.watch(&prod(), &id("importer"), Some((epoch, revision))).await.unwrap();
+        let mut other = registry
+            .client
+            .watch(&prod(), &id("importer"), Some((epoch, revision)), Since::default())
+            .await
+            .unwrap();
         other.next().await.unwrap();
     }
 

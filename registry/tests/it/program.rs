@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mcs_core::model::Frame;
+use mcs_core::model::{Frame, Since};
 use mcs_core::registry::Policy;
 use mcs_core::timing::Timing;
 use mcs_core::version::{Sum, Version};
@@ -129,7 +129,8 @@ fn a_port_that_is_taken_ends_it_with_code_1() {
 #[tokio::test]
 async fn sigterm_ends_it_within_seconds_while_a_watch_is_open() {
     let mut running = Running::start();
-    let mut watch = client(running.grpc).watch(&prod(), &id("importer"), None).await.unwrap();
+    let mut watch =
+        client(running.grpc).watch(&prod(), &id("importer"), None, Since::default()).await.unwrap();
     while !matches!(watch.next().await.unwrap(), Frame::End { .. }) {}
 
     let kill =

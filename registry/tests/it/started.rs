@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Region, ServiceKey};
-use mcs_core::model::{Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, IpFamily, Port};
+use mcs_core::model::{
+    Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, IpFamily, Port, Since,
+};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::{ManualClock, WallTime};
 use mcs_core::timing::{MAX_TICK, Timing};
@@ -125,7 +127,7 @@ impl Started {
 
     /// Watches anew, and reads the snapshot.
     pub(crate) async fn watch(&self) -> (WatchStream, Vec<Frame>) {
-        let mut stream = self.client.watch(&prod(), &id("importer"), None).await.unwrap();
+        let mut stream = self.client.watch(&prod(), &id("importer"), None, Since::default()).await.unwrap();
         let mut frames = Vec::new();
         loop {
             let frame = stream.next().await.unwrap();

@@ -1,15 +1,20 @@
 //! Watches: snapshot, changes, resumption, end.
 
-use mcs_core::ids::Region;
+use mcs_core::ids::{Build, Region};
 use mcs_core::model::{
     Change, Frame, GoodPort, Header, ImportDefinition, IpFamily, MemberState, Object, ObjectKey, Part,
-    Participant, Section,
+    PartSet, Participant, Section, Since,
 };
 use mcs_core::registry::Op;
+use mcs_core::time::Timestamp;
 use mcs_core::version::{Sum, Version};
+use mcs_core::view::{Decision, Source, View};
 use mcs_proto::client::WatchStream;
+use mcs_proto::pb;
+use mcs_proto::pb::imports_client::ImportsClient;
 use mcs_proto::status::CallFailed;
 use std::sync::Arc;
+use tonic::transport::Endpoint;
 
 use crate::started::{
     LEASE, LIMIT, Started, client, endpoints, id, key, leaf, member, prod, put, registration, spec,
@@ -86,7 +91,10 @@ async fn a_snapshot_tells_members_headers_and_parts() {
         }),
     ];
     let [begin, told @ .., end] = frames.as_slice() else { panic!("{frames:?}") };
-    assert_eq!(*begin, Frame::Begin { epoch, absent_grace: LEASE });
+    assert_eq!(
+        *begin,
+        Frame::Begin { epoch, absent_grace: LEASE, build: Build::new(mcs_runtime::version()).unwrap() }
+    );
     let told: Vec<_> = told
         .iter()
         .map(|frame| match frame {
@@ -113,7 +121,7 @@ async fn a_watch_goes_on_from_its_revision_with_the_changes_alone() {
     east.write(&[put("cart", 2), Op::Delete { key: key("till") }]).await;
 
     let resume = async |epoch, revision| {
-        registry.client.watch(&prod(), &id("importer"), Some((epoch, revision))).await
+        registry.client.watch(&prod(), &id("importer"), Some((epoch, revision)), Since::default()).await
     };
     let told = caught_up(&mut resume(*epoch, *revision).await.unwrap()).await;
     let (part, header, section) = (
@@ -198,4 +206,94 @@ async fn every_watcher_is_told_the_same() {
         told.push(frames);
     }
     assert!(told.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+/// A registry that restarts: watchers say what they have, and are told no endpoint again.
+#[tokio::test]
+async fn a_watcher_is_not_told_again_what_it_has_by_the_registry_that_comes_after() {
+    let (cart, till) = (put("cart", 2), put("till", 3));
+    let mut view = View::new(id("importer"));
+    view.own_listed();
+    let take = |view: &mut View, frame: Frame| view.handle_frame(frame, Timestamp::ZERO).unwrap();
+
+    let first = Started::new().await;
+    let mut east = first.register("east").await;
+    east.write(&[cart.clone(), till.clone()]).await;
+    first.watch().await.1.into_iter().for_each(|frame| take(&mut view, frame));
+    let dirty: Vec<_> = std::iter::from_fn(|| view.next_dirty()).collect();
+    let told: Vec<_> = dirty.iter().map(|key| view.decide(key)).collect();
+    assert!(matches!(&told[..], [Decision::Apply(_), Decision::Apply(_)]), "{told:?}");
+    first.shutdown.drain();
+
+    let second = Started::new().await;
+    let since = view.since();
+    assert_eq!(since.sets.keys().collect::<Vec<_>>(), [&id("east")]);
+    let mut watch = second.client.watch(&prod(), &id("importer"), None, since).await.unwrap();
+    let registration = registration(&east.member, Version::new(2, 1), east.sum);
+    second.client.register(&east.member, &registration).await.unwrap();
+    let names = [(key("cart"), leaf(&cart)), (key("till"), leaf(&till))];
+    let (wants, sync) = second.client.begin_sync(&east.member, Version::new(2, 2), &names).await.unwrap();
+    assert_eq!(wants.len(), 2);
+    sync.finish(&[cart, till]).await.unwrap();
+
+    let mut seen = Vec::new();
+    let whole = |frame: &Frame| match frame {
+        Frame::Change(Change { object: Some(Object::Section(section)), .. }) => section.whole,
+        _ => false,
+    };
+    loop {
+        let frame = tokio::time::timeout(LIMIT, watch.next()).await.unwrap().unwrap();
+        let last = whole(&frame);
+        seen.push(frame.clone());
+        take(&mut view, frame);
+        if last {
+            break;
+        }
+    }
+    assert!(
+        !seen.iter().any(|frame| matches!(frame, Frame::Change(Change { key: ObjectKey::Part(..), .. }))),
+        "{seen:?}"
+    );
+    let set = PartSet { uid: east.member.uid.clone(), sum: east.sum };
+    let kept = Frame::Kept { cluster: id("east"), set, version: Version::new(2, 2) };
+    assert!(seen.contains(&kept), "{seen:?}");
+    let mut now: Vec<_> = [key("cart"), key("till")].iter().map(|key| view.decide(key)).collect();
+    for decision in &mut now {
+        let Decision::Apply(wanted) = decision else { panic!("{decision:?}") };
+        let Some(Source::Show(shown)) = wanted.sources.get_mut(&id("east")) else { panic!("{wanted:?}") };
+        assert_eq!(shown.version.replace(Version::new(1, 2)), Some(Version::new(2, 2)));
+    }
+    assert_eq!(now, told);
+}
+
+#[tokio::test]
+async fn what_a_watcher_has_is_read_with_its_fields() {
+    let registry = Started::new().await;
+    let channel = Endpoint::from_shared(format!("http://{}", registry.grpc)).unwrap().connect_lazy();
+    let mut client = ImportsClient::new(channel);
+    let good = || pb::PartSet { cluster: "east".to_owned(), uid: "u-1".to_owned(), sum: vec![1; 16] };
+    let cases = [
+        (pb::PartSet { cluster: "East".to_owned(), ..good() }, "since[1].cluster: \"East\" must consist"),
+        (pb::PartSet { uid: String::new(), ..good() }, "since[1].uid: \"\" must not be empty"),
+        (pb::PartSet { sum: vec![1; 3], ..good() }, "since[1].sum: has 3 bytes, must have 16"),
+    ];
+    for (set, problem) in cases {
+        let request = pb::WatchRequest {
+            clusterset: "prod".to_owned(),
+            cluster: "importer".to_owned(),
+            since: vec![good(), set],
+            ..pb::WatchRequest::default()
+        };
+        let refused = client.watch(request).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().starts_with(problem), "{}", refused.message());
+    }
+    // What is beyond the most clusters is told again; refusing it would keep the watcher out.
+    let request = pb::WatchRequest {
+        clusterset: "prod".to_owned(),
+        cluster: "importer".to_owned(),
+        since: (0..2_000).map(|number| pb::PartSet { cluster: format!("c{number}"), ..good() }).collect(),
+        ..pb::WatchRequest::default()
+    };
+    client.watch(request).await.unwrap();
 }

@@ -350,10 +350,10 @@ fn state(registry: &Registry) -> BTreeMap<ObjectKey, Object> {
             state: member.state(),
             whole: member.is_whole(),
             version: member.version(),
-            sum: member.sum(),
+            sum: if member.is_whole() { member.sum() } else { Sum::EMPTY },
         };
         state.insert(ObjectKey::Section(id.clone()), Object::Section(section));
-        for (key, export) in member.exports() {
+        for (key, export) in member.exports().iter().filter(|_| member.is_in_log()) {
             let part = mcs_core::model::Part {
                 uid: member.uid().clone(),
                 version: export.version,

@@ -1,11 +1,11 @@
 //! What mutations begin with: scripts in which all goes well, and a few in which it does not.
 
 use super::{answers, members, watch};
-use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, Region, ServiceKey};
+use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Epoch, Region, ServiceKey};
 use mcs_core::merge::merge;
 use mcs_core::model::{
     Change, Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, Header, IpFamily, MemberState,
-    Object, ObjectKey, Part, Port, Protocol, Section, SessionAffinity,
+    Object, ObjectKey, Part, PartSet, Port, Protocol, Section, SessionAffinity,
 };
 use mcs_core::registry::{Op, Refused, Registration};
 use mcs_core::time::WallTime;
@@ -201,6 +201,7 @@ fn changes() -> watch::Script {
         what(watch::What::Broken(true)),
         frame(&begin(2)),
         frame(&section("alpha", MemberState::Syncing, 0)),
+        frame(&kept("alpha", 6)),
         frame(&section(watch::OWN, MemberState::Active, 1)),
         frame(&Frame::End { revision: 3, complete: false }),
         what(watch::What::Reconcile(true)),
@@ -233,7 +234,8 @@ fn frame(frame: &Frame) -> watch::Event {
 }
 
 fn begin(epoch: u128) -> Frame {
-    Frame::Begin { epoch: Epoch(epoch), absent_grace: Duration::from_secs(30) }
+    let build = Build::new("0.1.0").unwrap();
+    Frame::Begin { epoch: Epoch(epoch), absent_grace: Duration::from_secs(30), build }
 }
 
 fn section(cluster: &str, state: MemberState, seq: u64) -> Frame {
@@ -267,6 +269,11 @@ fn part(name: &str, cluster: &str, seq: u64) -> Frame {
         endpoints: endpoints(&["10.0.0.1"]),
     };
     change(ObjectKey::Part(key(name), id(cluster)), Object::Part(part))
+}
+
+fn kept(cluster: &str, seq: u64) -> Frame {
+    let set = PartSet { uid: uid(cluster), sum: Sum::EMPTY };
+    Frame::Kept { cluster: id(cluster), set, version: Version::new(1, seq) }
 }
 
 fn change(key: ObjectKey, object: Object) -> Frame {

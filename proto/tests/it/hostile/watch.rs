@@ -130,6 +130,7 @@ impl Importer {
         assert_reads_back(&frame);
         match &frame {
             Frame::Begin { .. } => self.said = Said::default(),
+            Frame::Kept { .. } => {}
             Frame::End { complete, .. } => {
                 self.said.ended = true;
                 self.said.complete = *complete;
@@ -151,7 +152,10 @@ impl Importer {
                 }
             }
         }
-        self.view.handle_frame(frame, self.now);
+        if let Err(not_held) = self.view.handle_frame(frame, self.now) {
+            assert!(is_plain(&not_held.to_string()), "{not_held:?}");
+            self.broken();
+        }
     }
 
     /// The connection ends; the next message begins another one.

@@ -32,7 +32,9 @@ async fn a_watch_tells_a_snapshot_and_then_what_grpc_writes() {
     let cart = json!({"namespace": "shop", "name": "cart"});
     assert_eq!(
         *begin,
-        json!({"revision": "0", "begin": {"epoch": epoch, "absentGrace": "60s", "leaseDuration": "60s"}})
+        json!({"revision": "0", "begin": {
+            "epoch": epoch, "absentGrace": "60s", "leaseDuration": "60s", "build": mcs_runtime::version(),
+        }})
     );
     let of_east = json!({
         "cluster": "east",
