@@ -17,6 +17,7 @@ use mcs_proto::frames::change_steps;
 use tokio::sync::{OnceCell, watch};
 use tracing::info;
 
+use crate::refusals::Refusals;
 use crate::store::{Calls, Failed, MemberRecord};
 use crate::unsaved::Unsaved;
 use crate::verdicts::{Cause, Verdict, Verdicts};
@@ -45,6 +46,7 @@ pub(crate) struct State {
     pub(crate) log: StateLog<Steps>,
     unsaved: Unsaved,
     verdicts: Verdicts,
+    refusals: Refusals,
 }
 
 impl State {
@@ -81,6 +83,7 @@ impl Clusterset {
                 log: StateLog::default(),
                 unsaved: Unsaved::default(),
                 verdicts: Verdicts::default(),
+                refusals: Refusals::default(),
             }),
             reached: watch::Sender::new((0, false)),
             clock,
@@ -133,20 +136,33 @@ impl Clusterset {
         look(unsaved, registry)
     }
 
+    /// Looks at what was logged of what was refused.
+    pub(crate) fn refusals<T>(&self, look: impl FnOnce(&mut Refusals, &Registry) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { refusals, registry, .. } = &mut *state;
+        look(refusals, registry)
+    }
+
     /// Does something with the registry at this moment, then tells watchers what changed.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        self.logged(act, |_| {})
+    }
+
+    /// As [`Clusterset::with`]; `log` logs what was done, between what the time changed and what that changed.
+    pub(crate) fn logged<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T, log: impl FnOnce(&T)) -> T {
         // What a panic left behind is a registry between two changes; its clusters' sums show what is missing.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.elapsed();
         state.registry.handle_timeout(now);
-        let mut judged = state.drain(Cause::Time, now);
+        let before = state.drain(Cause::Time, now);
         let answer = act(&mut state, now);
-        judged.extend(state.drain(Cause::Call, now));
+        let after = state.drain(Cause::Call, now);
         let reached = (state.log.revision(), state.registry.is_complete(now));
         drop(state);
-        for verdict in judged {
-            verdict.log(&self.id);
-        }
+        let verdicts = |judged: Vec<Verdict>| judged.iter().for_each(|verdict| verdict.log(&self.id));
+        verdicts(before);
+        log(&answer);
+        verdicts(after);
         // A later moment may have been told already; its revision stands.
         self.reached.send_if_modified(|told| {
             let newer = reached.0 > told.0 || (reached.0 == told.0 && reached.1 != told.1);

@@ -45,7 +45,7 @@ impl Grpc {
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<Response<T>, Status> {
         let request = self.metrics.begin("grpc", method);
-        let failed = |error| Status::from(self.metrics.failed(error));
+        let failed = |error| Status::from(self.service.failed(error));
         let answer = answer.await.map(Response::new).map_err(failed);
         request.ended(answer.as_ref().map_or_else(Status::code, |_| Code::Ok));
         answer

@@ -6,10 +6,11 @@
 //! While it cannot be asked at all, no lease is judged and no view is complete.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mcs_core::ids::ClusterId;
+use mcs_core::time::{Clock, Timestamp};
 use mcs_core::timing::Timing;
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -22,14 +23,13 @@ const WRITES_A_CALL: usize = 64;
 
 /// How the store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Condition {
     /// It takes what it is given.
-    Fine = 0,
+    Fine,
     /// It answers, but did not take a write.
-    Behind = 1,
+    Behind,
     /// It does not answer.
-    Away = 2,
+    Away,
 }
 
 impl fmt::Display for Condition {
@@ -46,14 +46,17 @@ impl fmt::Display for Condition {
 pub(crate) struct Keeper {
     calls: Calls,
     timing: Timing,
-    condition: AtomicU8,
+    /// How the store is, and since when it is not fine.
+    condition: Mutex<(Condition, Timestamp)>,
+    clock: Arc<dyn Clock>,
     wake: Notify,
 }
 
 impl Keeper {
     /// A keeper of a store that is taken to be fine.
-    pub(crate) fn new(calls: Calls, timing: Timing) -> Self {
-        Self { calls, timing, condition: AtomicU8::new(Condition::Fine as u8), wake: Notify::new() }
+    pub(crate) fn new(calls: Calls, timing: Timing, clock: Arc<dyn Clock>) -> Self {
+        let condition = Mutex::new((Condition::Fine, Timestamp::ZERO));
+        Self { calls, timing, condition, clock, wake: Notify::new() }
     }
 
     /// Asks the store.
@@ -63,11 +66,7 @@ impl Keeper {
 
     /// How the store is.
     pub(crate) fn condition(&self) -> Condition {
-        match self.condition.load(Ordering::SeqCst) {
-            0 => Condition::Fine,
-            1 => Condition::Behind,
-            _ => Condition::Away,
-        }
+        self.condition.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Whether what was said last may be in memory only.
@@ -75,9 +74,19 @@ impl Keeper {
         self.condition() != Condition::Fine
     }
 
-    /// Takes notice of how the store is; says whether that is news.
+    /// Takes notice of a store that is not fine; says whether that is news.
     pub(crate) fn set(&self, condition: Condition) -> bool {
-        self.condition.swap(condition as u8, Ordering::SeqCst) != condition as u8
+        let mut known = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, since) = *known;
+        *known = (condition, if before == Condition::Fine { self.clock.elapsed() } else { since });
+        before != condition
+    }
+
+    /// Takes notice of a store that is fine; says for how long it was not, if it was not.
+    pub(crate) fn recovered(&self) -> Option<Duration> {
+        let mut known = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, since) = std::mem::replace(&mut *known, (Condition::Fine, Timestamp::ZERO));
+        (before != Condition::Fine).then(|| self.clock.elapsed().since(since))
     }
 
     /// Something is to be saved that no call waits for.
@@ -130,7 +139,7 @@ impl Keeper {
     ) {
         if self.set(condition) {
             warn!(
-                clusterset = %clusterset.id(), %cluster, error = %failed, retry_helps = failed.retry_helps(),
+                clusterset = %clusterset.id(), %cluster, %condition, error = %failed, retry_helps = failed.retry_helps(),
                 "store does not take what it is given: it is held in memory, answers are degraded"
             );
         }

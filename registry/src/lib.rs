@@ -9,7 +9,7 @@
 //! | `clusterset` | one clusterset: [`mcs_core::registry`] and [`mcs_core::log`] behind a lock; a change is encoded once |
 //! | [`store`] | where records are kept besides memory: one narrow trait, and the store that is memory |
 //! | `keeper`, `unsaved` | what the store does not hold yet, and how it gets there |
-//! | `verdicts` | what is logged of leases and members |
+//! | `verdicts`, `refusals` | what is logged of leases and members, and of what was refused |
 //! | `watch` | a watcher: a cursor into the log |
 //! | `lists` | pages of clusters, exports and imports |
 //! | `calls` | the calls of the API: messages in, messages out |
@@ -32,6 +32,7 @@ mod keeper;
 mod lists;
 mod metrics;
 mod ports;
+mod refusals;
 mod rest;
 mod service;
 pub mod store;
@@ -132,7 +133,8 @@ pub async fn serve(
         None => None,
     };
     let timing = config.policy.timing;
-    let keeper = Keeper::new(Calls::new(store, timing.store_limit(), metrics.clone()), timing);
+    let keeper =
+        Keeper::new(Calls::new(store, timing.store_limit(), metrics.clone()), timing, Arc::clone(&clock));
     let service =
         Arc::new(Service::new(config.policy, epoch, clock, keeper, metrics.clone(), shutdown.clone()));
     metrics::collect_sizes(&registry, Arc::clone(&service)).context("cannot register sizes")?;

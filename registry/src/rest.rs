@@ -130,7 +130,7 @@ impl Rest {
         let mut measured = Some(self.metrics.begin("rest", route.call.name()));
         let (code, response) = match self.hold(route, request, &mut measured).await {
             Ok(response) => (Code::Ok, response),
-            Err(error) => answer::refused(&self.metrics.failed(error)),
+            Err(error) => answer::refused(&self.service.failed(error)),
         };
         if let Some(measured) = measured {
             measured.ended(code);

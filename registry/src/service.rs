@@ -4,6 +4,8 @@
 //! A clusterset is made by its first registration or watch, and read from the store then. What a call changed is stored
 //! before it is answered, or the answer says that it is `degraded` ([`crate::keeper`]).
 
+mod tasks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,8 +21,7 @@ use mcs_proto::chunks::MAX_DROPPED;
 use mcs_proto::convert::{Member, ReadOp};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
-use mcs_runtime::clock::sleep_until;
-use mcs_runtime::ready;
+use mcs_runtime::logs::Sparse;
 use mcs_runtime::shutdown::Watch;
 use tokio::sync::Notify;
 use tonic::Status;
@@ -32,14 +33,13 @@ use crate::error::{Error, Limit};
 use crate::keeper::{Condition, Keeper};
 use crate::lists::{Lists, Page};
 use crate::metrics::{Fate, Metrics};
-use crate::store::Failed;
 use crate::watch;
 
 /// The most clustersets: they are made by whoever names them.
 const MAX_CLUSTERSETS: usize = 1_000;
 
-/// The registry looks at the clock at least this often, so that a pause is noticed.
-const LONGEST_REST: Duration = Duration::from_millis(250);
+/// What callers were denied is logged at most this often: whoever has a certificate can ask for it.
+const DENIALS: Duration = Duration::from_secs(1);
 
 /// What becomes of one change: endpoints that were left out, or why it is refused.
 pub(crate) type Outcome = Result<Vec<Dropped>, Refusal>;
@@ -73,6 +73,7 @@ pub(crate) struct Service {
     deadlines: Notify,
     keeper: Keeper,
     metrics: Metrics,
+    denials: Sparse,
     shutdown: Watch,
 }
 
@@ -95,6 +96,7 @@ impl Service {
             deadlines: Notify::new(),
             keeper,
             metrics,
+            denials: Sparse::new(DENIALS),
             shutdown,
         }
     }
@@ -124,9 +126,15 @@ impl Service {
         self.keeper.condition()
     }
 
-    /// What is observed as it happens.
-    pub(crate) const fn metrics(&self) -> &Metrics {
-        &self.metrics
+    /// A request ends with this error, which is counted or logged where it tells of something.
+    pub(crate) fn failed(&self, error: Error) -> Error {
+        if let Error::Denied(denied) = &error
+            && let Some(unsaid) = self.denials.due(self.clock.elapsed())
+        {
+            let unsaid = (unsaid > 0).then_some(unsaid);
+            warn!(%denied, unsaid, "call denied");
+        }
+        self.metrics.failed(error)
     }
 
     /// The most clusters of a clusterset.
@@ -143,95 +151,6 @@ impl Service {
     pub(crate) fn clustersets(&self) -> Vec<Arc<Clusterset>> {
         let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().cloned().collect()
-    }
-
-    /// Judges leases when they are due, until the drain.
-    pub(crate) async fn judge(self: Arc<Self>) {
-        let mut due = None;
-        while !self.shutdown.is_draining() {
-            let now = self.clock.elapsed();
-            if let Some(due) = due {
-                self.metrics.refreshed(now.since(due));
-            }
-            let clustersets = self.clustersets();
-            let next = clustersets.iter().filter_map(|clusterset| clusterset.judge()).min();
-            due = next.map(|next| next.min(now + LONGEST_REST));
-            if clustersets.iter().any(|clusterset| clusterset.unsaved(|unsaved, _| !unsaved.is_empty())) {
-                self.keeper.wake();
-            }
-            tokio::select! {
-                () = sleep_until(&*self.clock, due) => {}
-                () = self.deadlines.notified() => {}
-                () = self.shutdown.draining() => {}
-            }
-        }
-    }
-
-    /// Keeps the store up to date, and tries on while it does not take what it is given, until the drain. `ready` is
-    /// told when the store answers for the first time.
-    pub(crate) async fn keep(self: Arc<Self>, ready: ready::Handle) {
-        let mut failures = 0;
-        let mut answered = false;
-        while !self.shutdown.is_draining() {
-            match self.save_all(failures > 0 || !answered).await {
-                Ok(()) => {
-                    failures = 0;
-                    if self.keeper.set(Condition::Fine) {
-                        info!("store takes what it is given again");
-                    }
-                    answered = true;
-                    ready.ready();
-                }
-                Err((failed, condition)) => {
-                    failures += 1;
-                    self.tell_store(condition != Condition::Away);
-                    if self.keeper.set(condition) {
-                        warn!(
-                            error = %failed, ?condition, retry_helps = failed.retry_helps(),
-                            "store does not take what it is given: it is held in memory, answers are degraded"
-                        );
-                    }
-                }
-            }
-            let pause = async {
-                match failures {
-                    0 => self.keeper.woken().await,
-                    failures => tokio::time::sleep(self.keeper.retry_in(failures)).await,
-                }
-            };
-            tokio::select! {
-                () = pause => {}
-                () = self.shutdown.draining() => {}
-            }
-        }
-    }
-
-    /// Saves all that is not saved; after an outage the store is asked first, and its members take their time.
-    async fn save_all(&self, recovering: bool) -> Result<(), (Failed, Condition)> {
-        if recovering {
-            self.keeper.calls().check().await.map_err(|failed| (failed, Condition::Away))?;
-            self.tell_store(true);
-        }
-        for clusterset in self.clustersets() {
-            let clusters = clusterset.unsaved(|unsaved, _| unsaved.clusters());
-            for cluster in &clusters {
-                if let Err(failed) = self.keeper.save(&clusterset, cluster).await {
-                    let away = self.keeper.calls().check().await.is_err();
-                    return Err((failed, if away { Condition::Away } else { Condition::Behind }));
-                }
-                if recovering {
-                    tokio::time::sleep(self.keeper.spread(clusters.len())).await;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Leases are judged while the store answers.
-    fn tell_store(&self, answers: bool) {
-        for clusterset in self.clustersets() {
-            clusterset.with(|state, now| state.registry.store_answers(answers, now));
-        }
     }
 
     /// Whether what was said last may be in memory only.
@@ -283,22 +202,17 @@ impl Service {
         let clusterset = self.read(&member.clusterset).await?;
         let Registration { version, instance, build, region, .. } = registration.clone();
         let region = region.map(|region| region.to_string());
-        let answer =
-            clusterset.with(|state, now| state.registry.register(&member.cluster, registration, now));
-        self.deadlines.notify_one();
-        match &answer {
-            Ok(registered) => info!(
-                clusterset = %member.clusterset, cluster = %member.cluster, uid = %member.uid, region, %version,
-                %instance, %build, differs = registered.differs, "cluster registered"
-            ),
-            Err(refused) => {
-                warn!(
-                    clusterset = %member.clusterset, cluster = %member.cluster, uid = %member.uid, %version,
-                    %refused, "registration refused"
+        let register = |state: &mut State, now| state.registry.register(&member.cluster, registration, now);
+        let answer = clusterset.logged(register, |answer| {
+            if let Ok(registered) = answer {
+                info!(
+                    clusterset = %member.clusterset, cluster = %member.cluster, uid = %member.uid, region, %version,
+                    %instance, %build, differs = registered.differs, "cluster registered"
                 );
             }
-        }
-        let answer = answer?;
+        });
+        self.deadlines.notify_one();
+        let answer = clusterset.unless_refused(&member.cluster, "register", answer)?;
         self.keeper.save_now(&clusterset, &member.cluster).await;
         Ok(answer)
     }
@@ -309,14 +223,15 @@ impl Service {
         let clusterset = self.of_member(member)?;
         let renew =
             |state: &mut State, now| state.registry.renew(&member.cluster, &member.uid, version, sum, now);
-        Ok(clusterset.with(renew)?)
+        Ok(clusterset.unless_refused(&member.cluster, "renew", clusterset.with(renew))?)
     }
 
     /// Counts a write, before anything of it is looked at.
     pub(crate) fn count_write(&self, writer: &Writer) -> Result<(), Error> {
         let member = writer.member();
         let count = |state: &mut State, now| state.registry.count_write(&member.cluster, &member.uid, now);
-        Ok(self.of_member(member)?.with(count)?)
+        let clusterset = self.of_member(member)?;
+        Ok(clusterset.unless_refused(&member.cluster, "write", clusterset.with(count))?)
     }
 
     /// Takes changes as [`Service::write_within_sync`] does, and stores them.
@@ -364,16 +279,11 @@ impl Service {
             });
             outcomes.push((op.key, outcome));
         }
-        if left_out > named {
-            warn!(
-                clusterset = %member.clusterset, cluster = %member.cluster, %version, left_out, named,
-                "too many endpoints were left out to name them all"
-            );
-        }
         let write = |state: &mut State, now| {
             state.registry.write(&member.cluster, &member.uid, version, accepted, now)
         };
-        for (place, outcome) in places.into_iter().zip(clusterset.with(write)?) {
+        let written = clusterset.unless_refused(&member.cluster, "write", clusterset.with(write))?;
+        for (place, outcome) in places.into_iter().zip(written) {
             if let Err(refusal) = outcome {
                 outcomes[place].1 = Err(refusal);
             }
@@ -381,6 +291,7 @@ impl Service {
         for refusal in outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err()) {
             self.metrics.refused(refusal);
         }
+        clusterset.log_outcomes(&member.cluster, version, &outcomes, left_out);
         Ok(outcomes)
     }
 
@@ -389,7 +300,13 @@ impl Service {
         let member = writer.member();
         let begin =
             |state: &mut State, now| state.registry.begin_sync(&member.cluster, &member.uid, version, now);
-        Ok(self.of_member(member)?.with(begin)?)
+        let clusterset = self.of_member(member)?;
+        let begun = clusterset.logged(begin, |begun| {
+            if begun.is_ok() {
+                info!(clusterset = %member.clusterset, cluster = %member.cluster, %version, "sync begun");
+            }
+        });
+        Ok(clusterset.unless_refused(&member.cluster, "sync", begun)?)
     }
 
     /// Says which of the named exports are wanted.
@@ -402,7 +319,8 @@ impl Service {
         let member = writer.member();
         let wanted =
             |state: &mut State, _| state.registry.wanted(&member.cluster, &member.uid, version, names);
-        let wanted = self.of_member(member)?.with(wanted)?;
+        let clusterset = self.of_member(member)?;
+        let wanted = clusterset.unless_refused(&member.cluster, "sync", clusterset.with(wanted))?;
         self.metrics.writes().synced(Fate::Named, names.len());
         self.metrics.writes().synced(Fate::Wanted, wanted.len());
         Ok(wanted)
@@ -419,12 +337,17 @@ impl Service {
         let end = |state: &mut State, now| {
             state.registry.end_sync(&member.cluster, &member.uid, version, named, now)
         };
-        let deleted = self.of_member(member)?.with(end)?;
+        let clusterset = self.of_member(member)?;
+        let ended = clusterset.logged(end, |ended| {
+            if let Ok(deleted) = ended {
+                info!(
+                    clusterset = %member.clusterset, cluster = %member.cluster, %version, exports = named.len(),
+                    deleted, "sync ended"
+                );
+            }
+        });
+        let deleted = clusterset.unless_refused(&member.cluster, "sync", ended)?;
         self.metrics.writes().synced(Fate::Deleted, deleted);
-        info!(
-            clusterset = %member.clusterset, cluster = %member.cluster, %version, exports = named.len(), deleted,
-            "cluster synced"
-        );
         Ok(Synced { deleted, degraded: self.save(member).await })
     }
 
@@ -438,8 +361,14 @@ impl Service {
         let (clusterset, cluster) = (remover.clusterset(), remover.cluster());
         let unknown = || Refused::Unknown { cluster: cluster.clone() };
         let known = self.known(clusterset).ok_or_else(unknown)?;
-        let removed = known.with(|state, now| state.registry.remove(cluster, uid, force, now))?;
-        info!(%clusterset, %cluster, force, exports = removed.exports, endpoints = removed.endpoints, "cluster removed");
+        let by = if uid.is_some() { "itself" } else { "administrator" };
+        let remove = |state: &mut State, now| state.registry.remove(cluster, uid, force, now);
+        let removed = known.logged(remove, |removed| {
+            if let Ok(Removed { exports, endpoints }) = removed {
+                info!(%clusterset, %cluster, by, force, exports, endpoints, "cluster removed");
+            }
+        });
+        let removed = known.unless_refused(cluster, "remove", removed)?;
         self.keeper.save_now(&known, cluster).await;
         Ok(removed)
     }
@@ -539,6 +468,6 @@ pub(crate) fn in_memory() -> (Arc<Service>, crate::metrics::Metrics) {
     };
     let metrics = crate::metrics::Metrics::register(&prometheus::Registry::new(), clock.clone()).unwrap();
     let calls = Calls::new(Arc::new(Memory::default()), timing.store_limit(), metrics.clone());
-    let keeper = Keeper::new(calls, timing);
+    let keeper = Keeper::new(calls, timing, clock.clone());
     (Arc::new(Service::new(policy, Epoch(1), clock, keeper, metrics.clone(), Watch::default())), metrics)
 }

@@ -1,10 +1,12 @@
 //! `Members.Sync`: begin, names, names end, ops, end; a stream that breaks deletes nothing.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use mcs_core::ids::ServiceKey;
+use mcs_core::text::shown;
 use mcs_core::version::Version;
 use mcs_proto::chunks::pack;
 use mcs_proto::convert::{ConversionError, Member, OpReader, read_key, read_leaf, read_version, result};
@@ -13,7 +15,7 @@ use mcs_proto::pb::sync_request::Step as Ask;
 use mcs_proto::pb::sync_response::Step as Tell;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
-use tracing::debug;
+use tracing::info;
 
 use super::most_names;
 use crate::caller::{Caller, Writer};
@@ -22,6 +24,9 @@ use crate::service::{Service, Synced};
 
 /// This many answers of a sync wait for their reader at most.
 pub(crate) const ANSWERS: usize = 16;
+
+/// The most characters of a reason in the log.
+const SHOWN: usize = 200;
 
 /// Where the answers of a sync go.
 pub(crate) type Answers = mpsc::Sender<Result<pb::SyncResponse, Status>>;
@@ -32,6 +37,31 @@ pub(crate) struct Sync<S> {
     writer: Writer,
     version: Version,
     requests: S,
+    course: Course,
+}
+
+/// How a sync goes.
+enum Course {
+    /// It goes on.
+    Open,
+    /// It is over, as its caller wanted.
+    Over,
+    /// It is over for this reason.
+    Broken(Cow<'static, str>),
+}
+
+impl<S> Drop for Sync<S> {
+    /// Logs the end of one that was broken off.
+    fn drop(&mut self) {
+        let reason = match &self.course {
+            Course::Over => return,
+            Course::Broken(reason) => reason,
+            Course::Open if self.service.shutdown().is_draining() => "the registry ends",
+            Course::Open => "the caller has gone",
+        };
+        let Member { clusterset, cluster, .. } = self.writer.member();
+        info!(%clusterset, %cluster, version = %self.version, reason, "sync broken off: nothing is deleted");
+    }
 }
 
 /// Does what a sync does until it, the caller or the drain ends it, and tells an error as the last answer. Says how it
@@ -48,8 +78,7 @@ pub(crate) async fn until_over(
         () = answers.closed() => return None,
     };
     let Err(error) = ended else { return Some(Code::Ok) };
-    debug!(%error, "sync broken off");
-    let status = Status::from(service.metrics().failed(error));
+    let status = Status::from(service.failed(error));
     let code = status.code();
     // A caller that has gone needs no answer.
     let _ = answers.send(Err(status)).await;
@@ -69,12 +98,21 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
         let writer = caller.writer(Member::read(begin.clusterset, begin.cluster, begin.uid)?)?;
         let version = read_version(begin.version)?;
         service.begin_sync(&writer, version)?;
-        Ok(Self { service, writer, version, requests })
+        Ok(Self { service, writer, version, requests, course: Course::Open })
     }
 
     /// Leads it to its end. With `names_alone` the caller may stop after the names, which ends nothing, and come again
     /// with what is wanted.
     pub(crate) async fn lead(mut self, answers: &Answers, names_alone: bool) -> Result<(), Error> {
+        let led = self.take_steps(answers, names_alone).await;
+        self.course = match &led {
+            Ok(()) => Course::Over,
+            Err(error) => Course::Broken(shown(&error.to_string(), SHOWN).into()),
+        };
+        led
+    }
+
+    async fn take_steps(&mut self, answers: &Answers, names_alone: bool) -> Result<(), Error> {
         let named = self.take_names(answers).await?;
         let mut reader = OpReader::default();
         let mut ops = 0;

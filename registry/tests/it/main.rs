@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod leases;
+mod life;
 mod limits;
+mod logged;
 mod metrics;
 mod ports;
 mod program;

@@ -13,6 +13,7 @@ use mcs_registry::store::Store;
 use tonic::Code;
 
 use super::double::{Double, Mood};
+use crate::logged::Logged;
 use crate::started::{Exporter, LEASE, LIMIT, Started, http, key, prod, put};
 
 /// A registry whose calls to the store are given half a second.
@@ -307,4 +308,27 @@ async fn an_outage_of_the_store_is_told_by_metrics() {
         ("view_age_seconds", "0"),
     ])
     .await;
+}
+
+#[tokio::test]
+async fn an_outage_of_the_store_is_logged_when_it_begins_and_ends() {
+    let store = Double::in_mood(Mood::Fine);
+    let started = Started::over(store.clone(), |_| {}).await;
+    let mut east = started.register("east").await;
+    let logged = Logged::from_now_on();
+    store.turn(Mood::Away);
+    east.write(&[put("web", 1)]).await;
+    east.write(&[put("api", 1)]).await;
+    let away = "store does not take what it is given: it is held in memory, answers are degraded";
+    let why = "the store cannot be used now: connection refused retry_helps=true";
+    assert_eq!(
+        logged.take(2).await,
+        [
+            format!("WARN {away} cluster=east condition=behind error={why}"),
+            format!("WARN {away} condition=away error={why}"),
+        ]
+    );
+    started.clock.advance(Duration::from_secs(5));
+    store.turn(Mood::Fine);
+    assert_eq!(logged.take(1).await, ["INFO store takes what it is given again lasted=5s"]);
 }
