@@ -18,6 +18,7 @@ use mcs_proto::convert::read_endpoints;
 use mcs_proto::pb;
 use mutate::{Random, mutate};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use texts::{TEXTS, lengths};
 
 /// How many mutations of each seed are tried; each begins where the one before ended, and anew after a few.
@@ -37,6 +38,21 @@ fn over_mutations(target: &str, play: fn(&[u8])) {
             bytes = mutate(&bytes, &mut random);
             play(&bytes);
         }
+    }
+}
+
+/// Those of the targets of this crate; with `UPDATE_SEEDS=1` they are written.
+#[test]
+fn the_seeds_of_the_fuzz_targets_are_up_to_date() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds");
+    for (target, name, seed) in seeds::all() {
+        let file = folder.join(target).join(name);
+        if std::env::var_os("UPDATE_SEEDS").is_some() {
+            std::fs::create_dir_all(folder.join(target)).unwrap();
+            std::fs::write(&file, &seed).unwrap();
+        }
+        let kept = std::fs::read(&file).unwrap_or_default();
+        assert!(kept == seed, "{} is not what is here; UPDATE_SEEDS=1 writes it", file.display());
     }
 }
 
