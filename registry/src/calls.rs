@@ -16,7 +16,7 @@ use tonic::Status;
 
 use crate::caller::Caller;
 use crate::error::{Error, Limit};
-use crate::lists::Page;
+use crate::lists::{List, Page};
 use crate::service::{Service, Written};
 use crate::watch;
 
@@ -132,7 +132,7 @@ pub(crate) fn list_clusters(
     request: pb::ListClustersRequest,
     bytes: usize,
 ) -> Result<pb::ListClustersResponse, Error> {
-    let page = Page::read(request.page_size, &request.page_token, bytes)?;
+    let page = Page::read(List::Clusters, request.page_size, &request.page_token, bytes)?;
     Ok(service.list_clusters(&read_clusterset(request.clusterset)?, &page))
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn list_exports(
     request: pb::ListExportsRequest,
     bytes: usize,
 ) -> Result<pb::ListExportsResponse, Error> {
-    let page = Page::read(request.page_size, &request.page_token, bytes)?;
+    let page = Page::read(List::Exports, request.page_size, &request.page_token, bytes)?;
     let of = match request.cluster.as_str() {
         "" => None,
         cluster => Some(ClusterId::new(cluster).map_err(ConversionError::from)?),
@@ -157,7 +157,7 @@ pub(crate) fn list_imports(
     request: pb::ListImportsRequest,
     bytes: usize,
 ) -> Result<pb::ListImportsResponse, Error> {
-    let page = Page::read(request.page_size, &request.page_token, bytes)?;
+    let page = Page::read(List::Imports, request.page_size, &request.page_token, bytes)?;
     Ok(service.list_imports(&read_clusterset(request.clusterset)?, request.include_endpoints, &page))
 }
 

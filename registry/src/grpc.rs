@@ -16,6 +16,8 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::{Code, Response, Status};
 
+pub(crate) use self::streams::bounded;
+
 use crate::Config;
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -52,6 +54,15 @@ impl Grpc {
     }
 }
 
+/// The calls of the API.
+pub(crate) fn routes(service: Arc<Service>, ports: &Ports) -> Routes {
+    let Config { max_message_bytes, .. } = ports.config;
+    let grpc = Grpc { service, metrics: ports.metrics.clone() };
+    let members = MembersServer::new(grpc.clone()).max_decoding_message_size(max_message_bytes);
+    let imports = ImportsServer::new(grpc).max_decoding_message_size(max_message_bytes);
+    Routes::new(members).add_service(imports)
+}
+
 /// Serves the port until the drain is over: watches and syncs end at once, other calls are finished.
 pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: Ports) -> Result<(), Failed> {
     let (health, health_server) = tonic_health::server::health_reporter();
@@ -59,10 +70,6 @@ pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: P
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let Config { max_message_bytes, .. } = ports.config;
-    let grpc = Grpc { service, metrics: ports.metrics.clone() };
-    let members = MembersServer::new(grpc.clone()).max_decoding_message_size(max_message_bytes);
-    let imports = ImportsServer::new(grpc).max_decoding_message_size(max_message_bytes);
     health.set_serving::<MembersServer<Grpc>>().await;
     health.set_serving::<ImportsServer<Grpc>>().await;
 
@@ -72,11 +79,15 @@ pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: P
         health.set_not_serving::<MembersServer<Grpc>>().await;
         health.set_not_serving::<ImportsServer<Grpc>>().await;
     };
-    let routes = Routes::new(health_server).add_service(reflection).add_service(members).add_service(imports);
-    let routes = streams::bounded(routes.into_axum_router(), ports.streams.clone(), ports.metrics.clone());
+    let routes =
+        routes(service, &ports).add_service(health_server).add_service(reflection).into_axum_router();
     let told = ports.clone();
     let full = move || async move { Status::from(told.full()).into_http::<Body>() };
-    let port = ports.port("grpc", routes, Router::new().fallback(full));
+    let port = ports.port(
+        "grpc",
+        bounded(routes, ports.streams.clone(), ports.metrics.clone()),
+        Router::new().fallback(full),
+    );
     port.protocol(Protocol::Http2).serve(listener, stop).await;
     Ok(())
 }

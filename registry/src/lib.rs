@@ -15,6 +15,7 @@
 //! | `calls` | the calls of the API: messages in, messages out |
 //! | `ports` | what both transports have in common |
 //! | `grpc`, `rest` | the same calls over two transports |
+//! | `apis` | both without ports |
 //! | `streams` | the watches and syncs that are open |
 //! | `error` | what can go wrong, and how each transport says it |
 //! | `metrics` | sizes and counts, collected when they are asked for |
@@ -22,6 +23,7 @@
 //! All decisions (leases, versions, wholeness, merge) are [`mcs_core`]'s. Records are held in memory: a restart loses
 //! them, importers keep what they have, and controllers bring everything back within a lease.
 
+mod apis;
 pub mod args;
 mod caller;
 mod calls;
@@ -41,6 +43,7 @@ mod unsaved;
 mod verdicts;
 mod watch;
 
+pub use apis::Apis;
 pub use rest::openapi;
 
 use std::sync::Arc;
@@ -102,6 +105,36 @@ pub struct Listeners {
     pub tls: Option<tls::Files>,
 }
 
+/// What answers calls, whatever brings them.
+struct Parts {
+    registry: prometheus::Registry,
+    metrics: Metrics,
+    service: Arc<Service>,
+}
+
+impl Parts {
+    fn new(
+        config: Config,
+        epoch: Epoch,
+        clock: Arc<dyn Clock>,
+        store: Arc<dyn Store>,
+        shutdown: Watch,
+    ) -> anyhow::Result<Self> {
+        let registry = mcs_runtime::metrics::registry(METRICS).context("cannot make metrics")?;
+        let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
+        let timing = config.policy.timing;
+        let keeper = Keeper::new(
+            Calls::new(store, timing.store_limit(), metrics.clone()),
+            timing,
+            Arc::clone(&clock),
+        );
+        let service = Service::new(config.policy, epoch, clock, keeper, metrics.clone(), shutdown);
+        let service = Arc::new(service);
+        metrics::collect_sizes(&registry, Arc::clone(&service)).context("cannot register sizes")?;
+        Ok(Self { registry, metrics, service })
+    }
+}
+
 /// Serves until `shutdown` drains: no new connections then, watches and syncs end, other calls are finished.
 ///
 /// # Errors
@@ -122,22 +155,16 @@ pub async fn serve(
         "registry starts"
     );
 
-    let registry = mcs_runtime::metrics::registry(METRICS).context("cannot make metrics")?;
-    let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
+    let Parts { registry, metrics, service } =
+        Parts::new(config, epoch, Arc::clone(&clock), store, shutdown.clone())?;
     let tls = match files {
         Some(files) => {
             let counted =
                 tls::Metrics::register(&registry, METRICS, &PORTS).context("cannot register certificates")?;
-            Some(Tls::load(files, Arc::clone(&clock), counted)?)
+            Some(Tls::load(files, clock, counted)?)
         }
         None => None,
     };
-    let timing = config.policy.timing;
-    let keeper =
-        Keeper::new(Calls::new(store, timing.store_limit(), metrics.clone()), timing, Arc::clone(&clock));
-    let service =
-        Arc::new(Service::new(config.policy, epoch, clock, keeper, metrics.clone(), shutdown.clone()));
-    metrics::collect_sizes(&registry, Arc::clone(&service)).context("cannot register sizes")?;
 
     let ready = Ready::new(shutdown.clone());
     let (serving, stored) = (ready.wait_for("listeners"), ready.wait_for("the store"));

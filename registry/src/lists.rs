@@ -4,7 +4,7 @@
 //! to go on with. Pages of one list are read at several moments, as those of Kubernetes without a resourceVersion are;
 //! who needs a consistent whole watches.
 
-use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey};
+use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey, check_dns_label};
 use mcs_core::model::{Export, Header};
 use mcs_core::registry::{Member, Registry};
 use mcs_core::time::{Clock, Timestamp, WallTime};
@@ -34,23 +34,47 @@ struct Place {
     pieces: usize,
 }
 
+impl Place {
+    /// Reads a token of a list whose keys have so many parts: each is a DNS label, as in the tokens that are given.
+    fn read(token: &str, parts: usize) -> Option<Self> {
+        let (entry, pieces) = token.split_once('~')?;
+        let is_key =
+            entry.split('/').count() == parts && entry.split('/').all(|part| check_dns_label(part).is_ok());
+        let is_count = pieces.bytes().all(|byte| byte.is_ascii_digit());
+        let pieces = pieces.parse().ok()?;
+        (is_key && is_count).then(|| Self { entry: entry.to_owned(), pieces })
+    }
+}
+
+/// A list, by the parts of its keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum List {
+    /// By cluster.
+    Clusters = 1,
+    /// By namespace and name.
+    Imports = 2,
+    /// By namespace, name and cluster.
+    Exports = 3,
+}
+
 /// The most entries of a page, and its size when none is asked for.
 const MAX_PAGE: usize = 10_000;
 
 impl Page {
-    /// The page that is asked for.
+    /// The page of a list that is asked for.
     ///
     /// # Errors
-    /// A token that no list has given.
-    pub(crate) fn read(size: u32, token: &str, bytes: usize) -> Result<Self, ConversionError> {
+    /// A token that the list cannot have given.
+    pub(crate) fn read(of: List, size: u32, token: &str, bytes: usize) -> Result<Self, ConversionError> {
         let size = match usize::try_from(size) {
             Ok(0) | Err(_) => MAX_PAGE,
             Ok(size) => size.min(MAX_PAGE),
         };
-        let after = match token.split_once('~').map(|(entry, pieces)| (entry, pieces.parse())) {
-            None if token.is_empty() => None,
-            Some((entry, Ok(pieces))) if !entry.is_empty() => Some(Place { entry: entry.to_owned(), pieces }),
-            _ => return Err(ConversionError::new("page_token", "was not given by this list")),
+        let after = match Place::read(token, of as usize) {
+            None if !token.is_empty() => {
+                return Err(ConversionError::new("page_token", "was not given by this list"));
+            }
+            after => after,
         };
         Ok(Self { size, bytes, after })
     }

@@ -68,19 +68,22 @@ struct Rest {
 pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: Ports) {
     let told = ports.clone();
     let full = move || async move { answer::refused(&told.full()).1 };
-    let rest = Rest {
+    let stop = ports.shutdown.draining_owned();
+    ports.port("rest", routes(service, &ports), Router::new().fallback(full)).serve(listener, stop).await;
+}
+
+/// The routes of the REST port.
+pub(crate) fn routes(service: Arc<Service>, ports: &Ports) -> Router {
+    router(Rest {
         service,
         metrics: ports.metrics.clone(),
         streams: ports.streams.clone(),
         most: ports.config.max_message_bytes,
         page: PAGE_BYTES,
         pages: Pages::default(),
-    };
-    let stop = ports.shutdown.draining_owned();
-    ports.port("rest", router(rest), Router::new().fallback(full)).serve(listener, stop).await;
+    })
 }
 
-/// The routes of the REST port.
 fn router(rest: Rest) -> Router {
     let mut router = Router::new();
     for (path, routes) in by_path() {

@@ -30,7 +30,7 @@ const STREAMS: [&str; 4] = [
 ];
 
 /// The calls of `routes`, bounded.
-pub(super) fn bounded(routes: Router, streams: Streams, metrics: Metrics) -> Router {
+pub(crate) fn bounded(routes: Router, streams: Streams, metrics: Metrics) -> Router {
     routes
         .layer(from_fn(tell_slowness))
         .layer(from_fn_with_state(Pace::default(), keep_pace))

@@ -1,0 +1,41 @@
+//! Both APIs without ports, to be called in process.
+
+use std::sync::Arc;
+
+use axum::Router;
+use mcs_core::ids::Epoch;
+use mcs_core::time::Clock;
+use mcs_runtime::shutdown::Watch;
+
+use crate::ports::Ports;
+use crate::store::Memory;
+use crate::streams::Streams;
+use crate::{Config, Parts, grpc, rest};
+
+/// The APIs of one registry, as services: what arrives at a port arrives here as it is. Records are held in memory, and
+/// nothing judges leases unless a call comes.
+#[derive(Clone, Debug)]
+pub struct Apis {
+    /// `dynamo.mcs.v1` over gRPC.
+    pub grpc: Router,
+    /// The same as REST.
+    pub rest: Router,
+}
+
+impl Apis {
+    /// The APIs of a registry that knows nothing yet.
+    ///
+    /// # Errors
+    /// A metric that cannot be made.
+    pub fn new(config: Config, clock: Arc<dyn Clock>, shutdown: Watch) -> anyhow::Result<Self> {
+        let store = Arc::new(Memory::default());
+        let Parts { service, metrics, .. } = Parts::new(config, Epoch(1), clock, store, shutdown.clone())?;
+        let streams = Streams::new(config.max_streams);
+        let ports = Ports { config, tls: None, streams, metrics, shutdown };
+        let calls = grpc::routes(Arc::clone(&service), &ports).into_axum_router();
+        Ok(Self {
+            grpc: grpc::bounded(calls, ports.streams.clone(), ports.metrics.clone()),
+            rest: rest::routes(service, &ports),
+        })
+    }
+}
