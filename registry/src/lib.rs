@@ -123,11 +123,8 @@ impl Parts {
         let registry = mcs_runtime::metrics::registry(METRICS).context("cannot make metrics")?;
         let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
         let timing = config.policy.timing;
-        let keeper = Keeper::new(
-            Calls::new(store, timing.store_limit(), metrics.clone()),
-            timing,
-            Arc::clone(&clock),
-        );
+        let keeper =
+            Keeper::new(Calls::new(store, timing.store_limit(), metrics.clone()), timing, Arc::clone(&clock));
         let service = Service::new(config.policy, epoch, clock, keeper, metrics.clone(), shutdown);
         let service = Arc::new(service);
         metrics::collect_sizes(&registry, Arc::clone(&service)).context("cannot register sizes")?;
