@@ -41,7 +41,9 @@ pub struct LogFilter {
 
 impl Default for LogFilter {
     fn default() -> Self {
-        Self { text: "info".to_owned(), targets: Targets::new().with_default(LevelFilter::INFO) }
+        let loud = LOUD.map(|library| (library, LevelFilter::ERROR));
+        let targets = Targets::new().with_default(LevelFilter::INFO).with_targets(loud);
+        Self { text: "info".to_owned(), targets }
     }
 }
 
@@ -55,19 +57,23 @@ impl FromStr for LogFilter {
     type Err = BadFilter;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut targets = Targets::new().with_default(LevelFilter::INFO);
+        let (mut level, mut modules) = (LevelFilter::INFO, Vec::new());
         for part in text.split(',').map(str::trim) {
-            targets = match part.split_once('=') {
-                Some((module, level)) if !module.is_empty() => {
-                    targets.with_target(module, parse_level(level)?)
-                }
+            match part.split_once('=') {
+                Some((module, level)) if !module.is_empty() => modules.push((module, parse_level(level)?)),
                 Some(_) => return Err(BadFilter::NoModule(part.to_owned())),
-                None => targets.with_default(parse_level(part)?),
-            };
+                None => level = parse_level(part)?,
+            }
         }
+        let loud = LOUD.map(|library| (library, level.min(LevelFilter::ERROR)));
+        let targets = Targets::new().with_default(level).with_targets(loud).with_targets(modules);
         Ok(Self { text: text.to_owned(), targets })
     }
 }
+
+/// Libraries that warn of what a client sent, as often as it sends it, are heard when they are asked for by name; what
+/// matters of it is counted and logged by [`crate::http`] and [`crate::tls`].
+const LOUD: [&str; 2] = ["h2", "rustls"];
 
 fn parse_level(text: &str) -> Result<LevelFilter, BadFilter> {
     // The filter itself also takes the numbers 0 to 5, which no one can read.
@@ -237,6 +243,24 @@ mod tests {
             })
             .collect();
         assert_eq!(seen, [false, true, true, false, false, false, true, true, true]);
+    }
+
+    #[test]
+    fn what_clients_make_libraries_say_is_heard_when_it_is_asked_for() {
+        let write = || {
+            tracing::warn!(target: "h2::proto::ping_pong", "an answer to no question");
+            tracing::error!(target: "rustls", "something is wrong");
+        };
+        let seen = ["info", "debug", "info,h2=warn", "off"].map(|level| {
+            let lines = logged(LogFormat::Text, level, write);
+            ["answer", "wrong"].map(|word| lines.iter().any(|line| line.contains(word)))
+        });
+        assert_eq!(seen, [[false, true], [false, true], [true, true], [false, false]]);
+    }
+
+    #[test]
+    fn the_default_is_what_its_text_says() {
+        assert_eq!(LogFilter::default(), LogFilter::default().to_string().parse().unwrap());
     }
 
     #[test]
