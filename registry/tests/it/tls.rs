@@ -81,8 +81,21 @@ async fn rest(
     method: &str,
     path: &str,
 ) -> std::io::Result<String> {
+    send(registry, client, method, path, "").await
+}
+
+/// The whole answer of the REST port.
+async fn send(
+    registry: &Started,
+    client: &TlsConnector,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> std::io::Result<String> {
     let mut stream = shake(client, TcpStream::connect(registry.rest).await?).await?;
-    let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    let request = format!("{head}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     tokio::time::timeout(LIMIT, stream.read_to_string(&mut answer)).await.unwrap()?;

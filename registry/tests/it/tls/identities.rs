@@ -8,10 +8,11 @@ use mcs_proto::pb;
 use mcs_proto::pb::imports_client::ImportsClient;
 use mcs_proto::pb::members_client::MembersClient;
 use mcs_runtime::tls::testing::{Ca, GOOD};
+use serde_json::json;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::{Secret, channel, grpc_client, rest};
+use super::{Secret, channel, grpc_client, rest, send};
 use crate::started::{Started, id, member, registration};
 
 const ALL: [&str; 5] = ["register", "renew", "write", "sync", "remove"];
@@ -73,6 +74,36 @@ async fn rest_asks_for_a_certificate_too() {
     let reader = clients.issue(&["web.example.com"], GOOD, 9);
     let answer = rest(&registry, &ca.client(Some(&reader), &[]), "GET", clusters).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_certificate_allows_over_rest_what_it_allows_over_grpc() {
+    let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
+    let secret = Secret::new(&ca.server(1), Some(&clients.pem()));
+    let registry = Started::with_tls(secret.files(true)).await;
+    let cases: [(&str, &[&str], &[&str]); 3] = [
+        ("URI:spiffe://prod/cluster/east", &REST, &NONE),
+        ("URI:spiffe://prod/admin", &[REMOVE], &[REMOVE]),
+        ("web.example.com", &NONE, &NONE),
+    ];
+    for (name, of_east, of_west) in cases {
+        let client = ca.client(Some(&clients.issue(&[name], GOOD, 9)), &[]);
+        for (cluster, allowed) in [("west", of_west), ("east", of_east)] {
+            let mut served = Vec::new();
+            for call in REST {
+                let (method, path) = call.split_once(' ').unwrap();
+                let path = format!("/v1/clustersets/prod/clusters/{cluster}{path}");
+                let answer = send(&registry, &client, method, &path, &body_of(call)).await.unwrap();
+                if answer.starts_with("HTTP/1.1 403 Forbidden") {
+                    assert!(answer.contains("\"DENIED\""), "{call}: {answer}");
+                } else {
+                    assert!(!answer.starts_with("HTTP/1.1 400 Bad Request"), "{call}: {answer}");
+                    served.push(call);
+                }
+            }
+            assert_eq!(served, allowed, "{name} for {cluster}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -138,4 +169,45 @@ async fn reads(channel: &Channel) -> Result<(), Code> {
     let watch = pb::WatchRequest { clusterset, cluster: id("importer").to_string(), ..Default::default() };
     let mut frames = imports.watch(watch).await.map_err(|status| status.code())?.into_inner();
     frames.message().await.map(|_| ()).map_err(|status| status.code())
+}
+
+const REMOVE: &str = "DELETE ?force=true";
+
+/// Every call over REST that changes something.
+const REST: [&str; 8] = [
+    "PUT ",
+    "POST /renew",
+    "POST /write",
+    "POST /sync",
+    "PUT /exports/shop/cart",
+    "PUT /exports/shop/cart/endpoints",
+    "DELETE /exports/shop/cart?uid=u-1&term=1&seq=1",
+    REMOVE,
+];
+
+fn body_of(call: &str) -> String {
+    let zero = "AAAAAAAAAAAAAAAAAAAAAA==";
+    let mut body = json!({"uid": "u-1", "version": {"term": 1, "seq": 1}});
+    match call {
+        "PUT " | "POST /renew" => body["sum"] = zero.into(),
+        "POST /sync" => {
+            let (names, end) = (json!({"namesEnd": {}}), json!({"end": {}}));
+            return format!("{}\n{names}\n{end}\n", json!({"begin": body}));
+        }
+        "PUT /exports/shop/cart" => {
+            body["leaf"] = zero.into();
+            body["spec"] = json!({
+                "createdAt": "2026-01-01T00:00:00Z",
+                "ports": [{"port": 80}],
+                "ipFamilies": ["IP_FAMILY_IPV4"],
+            });
+        }
+        "PUT /exports/shop/cart/endpoints" => {
+            body["leaf"] = zero.into();
+            body["endpoints"] = json!({"groups": []});
+        }
+        "POST /write" => {}
+        _ => return String::new(),
+    }
+    body.to_string()
 }
