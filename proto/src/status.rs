@@ -9,7 +9,7 @@
 //! | an active cluster is to be removed | FAILED_PRECONDITION | `LEASE_ACTIVE`: `cluster` |
 //! | too many clusters or clustersets, or a call that is too large | RESOURCE_EXHAUSTED | `LIMIT`: `limit`, `most` |
 //! | the caller's certificate does not allow it | PERMISSION_DENIED | `DENIED` |
-//! | a cluster that writes too often | RESOURCE_EXHAUSTED | `BUSY`: `limit`, `most` |
+//! | a cluster that writes too often, or a registry that holds too much of requests under way | RESOURCE_EXHAUSTED | `BUSY`: `limit`, `most` |
 //! | a registry with too many connections or streams; another may have room | RESOURCE_EXHAUSTED | `FULL`: `limit`, `most` |
 //! | a sync that was overtaken | ABORTED | `NO_SYNC`: `cluster` |
 //! | an export or import is not there (REST) | NOT_FOUND | `ABSENT` |
@@ -98,8 +98,8 @@ pub fn refused(refused: &Refused) -> Status {
         }
         Refused::TooManyClusters { limit } => self::limit(message, "max-clusters", *limit),
         Refused::TooManyWrites { per_second, .. } => {
-            let metadata = [("limit", "max-writes-per-second".to_owned()), ("most", per_second.to_string())];
-            with_reason(Code::ResourceExhausted, message, BUSY, metadata)
+            let most = usize::try_from(*per_second).unwrap_or(usize::MAX);
+            busy(message, "max-writes-per-second", most)
         }
         Refused::NoSync { cluster, .. } => {
             with_reason(Code::Aborted, message, NO_SYNC, [("cluster", cluster.to_string())])
@@ -117,6 +117,12 @@ pub fn limit(message: String, limit: &str, most: usize) -> Status {
 pub fn full(message: String, limit: &str, most: usize) -> Status {
     let metadata = [("limit", limit.to_owned()), ("most", most.to_string())];
     with_reason(Code::ResourceExhausted, message, FULL, metadata)
+}
+
+/// What this registry process has no room for now; it soon will.
+pub fn busy(message: String, limit: &str, most: usize) -> Status {
+    let metadata = [("limit", limit.to_owned()), ("most", most.to_string())];
+    with_reason(Code::ResourceExhausted, message, BUSY, metadata)
 }
 
 /// Something that the caller's certificate does not allow.

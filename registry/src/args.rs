@@ -31,6 +31,10 @@ const LEASES_OF_A_CONNECTION: u32 = 4;
 /// that are told that there is no room, and what the process itself has open.
 const OTHER_FILES: usize = 512;
 
+/// What the bodies of requests under way hold together: four of the largest writes, or 500 of the size that controllers
+/// send. Syncs count by the message, so that all controllers may sync at once.
+const MAX_REQUEST_BYTES: usize = 256 * 1024 * 1024;
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Holds the clusters of clustersets and what they export, and merges their exports into imports
@@ -186,6 +190,7 @@ impl Args {
             max_message_bytes: self.max_message_bytes,
             max_connections: self.max_connections,
             max_streams: self.max_streams,
+            max_request_bytes: MAX_REQUEST_BYTES,
         }
     }
 

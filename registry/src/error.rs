@@ -4,11 +4,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use mcs_core::registry::Refused;
 use mcs_proto::convert::ConversionError;
 use mcs_proto::status;
-use mcs_runtime::http::TooSlow;
+use mcs_runtime::http::{Crowded, TooSlow};
 use tonic::{Code, Status};
 
 use crate::caller::Denied;
@@ -57,6 +58,9 @@ impl fmt::Display for Limit {
         })
     }
 }
+
+/// The name of the limit of what requests under way hold.
+const REQUEST_BYTES: &str = "request-bytes";
 
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +117,9 @@ pub(crate) enum Error {
     /// A body came too slowly.
     #[error(transparent)]
     TooSlow(TooSlow),
+    /// Requests under way hold too much.
+    #[error(transparent)]
+    Crowded(Crowded),
     /// A body that is not JSON.
     #[error("{problem}")]
     Media {
@@ -146,6 +153,7 @@ impl Error {
             Self::Limit { limit, .. } => Some(limit.name()),
             Self::Full { flag, .. } => Some(flag),
             Self::TooLarge { .. } => Some("max-message-bytes"),
+            Self::Crowded(_) => Some(REQUEST_BYTES),
             Self::Refused(Refused::TooManyClusters { .. }) => Some("max-clusters"),
             Self::Refused(Refused::TooManyWrites { .. }) => Some("max-writes-per-second"),
             Self::Stream(broken) if broken.code() == Code::OutOfRange => Some("max-message-bytes"),
@@ -182,8 +190,13 @@ impl From<&Error> for Status {
             Error::Stalled { .. } | Error::TooSlow(_) => {
                 status::unserved(Code::DeadlineExceeded, status::TOO_SLOW, error.to_string())
             }
-            Error::Stream(broken) => Self::new(broken.code(), error.to_string()),
+            Error::Stream(broken) => {
+                // The reason is not lost.
+                let details = Bytes::copy_from_slice(broken.details());
+                Self::with_details(broken.code(), error.to_string(), details)
+            }
             Error::TooLarge { most } => status::limit(error.to_string(), "max-message-bytes", *most),
+            Error::Crowded(Crowded { most }) => status::busy(error.to_string(), REQUEST_BYTES, *most),
             Error::Media { .. } => {
                 status::unserved(Code::InvalidArgument, status::MEDIA_TYPE, error.to_string())
             }
@@ -273,6 +286,7 @@ mod tests {
             (Error::Stream(Status::out_of_range("too large")), Code::OutOfRange, 400),
             (Error::Store(Failed::Throttled { reason: "rate".to_owned() }), Code::Unavailable, 503),
             (Error::TooLarge { most: 1 }, Code::ResourceExhausted, 413),
+            (Error::Crowded(Crowded { most: 1 }), Code::ResourceExhausted, 429),
             (Error::TooSlow(TooSlow { pace: Pace::default(), got: 1 }), Code::DeadlineExceeded, 408),
             (Error::Media { problem: "content-type" }, Code::InvalidArgument, 415),
             (Error::Absent { what: "import shop/cart".to_owned() }, Code::NotFound, 404),

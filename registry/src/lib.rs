@@ -54,6 +54,7 @@ use mcs_core::ids::Epoch;
 use mcs_core::registry::Policy;
 use mcs_core::time::Clock;
 use mcs_runtime::admin;
+use mcs_runtime::http::Budget;
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Watch;
 use mcs_runtime::tasks::Tasks;
@@ -88,6 +89,8 @@ pub struct Config {
     pub max_message_bytes: usize,
     /// The most connections of the gRPC and of the REST port, each.
     pub max_connections: usize,
+    /// The most bytes that the bodies of requests under way hold together.
+    pub max_request_bytes: usize,
     /// The most watches, syncs and other calls that stay open.
     pub max_streams: usize,
 }
@@ -173,7 +176,8 @@ pub async fn serve(
         tasks.spawn_background("certificates", tls.follow());
     }
     let streams = Streams::new(config.max_streams);
-    let ports = Ports { config, tls, metrics, streams, shutdown: shutdown.clone() };
+    let held = Budget::new(config.max_request_bytes);
+    let ports = Ports { config, tls, streams, held, metrics, shutdown: shutdown.clone() };
     tasks.spawn("grpc", grpc::serve(grpc, Arc::clone(&service), ports.clone()));
     tasks.spawn("rest", rest::serve(rest, service, ports));
     serving.ready();

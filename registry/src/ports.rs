@@ -1,8 +1,9 @@
 //! What the gRPC and the REST port have in common: limits, certificates, and who calls.
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use mcs_core::timing::MAX_PROGRESS;
-use mcs_runtime::http::{self, Port};
+use mcs_runtime::http::{self, Budget, Port, hold};
 use mcs_runtime::shutdown::Watch;
 use mcs_runtime::tls::Tls;
 
@@ -21,6 +22,8 @@ pub(crate) struct Ports {
     pub(crate) tls: Option<Tls>,
     /// The streams of both.
     pub(crate) streams: Streams,
+    /// What the bodies of requests hold.
+    pub(crate) held: Budget,
     /// What is counted.
     pub(crate) metrics: Metrics,
     /// Ends with the drain.
@@ -31,6 +34,7 @@ impl Ports {
     /// A port that serves `routes`; connections above the limit are answered by `full`.
     pub(crate) fn port(&self, name: &'static str, routes: Router, full: Router) -> Port {
         let asks = self.tls.as_ref().is_some_and(Tls::asks_for_certificates);
+        let routes = routes.layer(from_fn_with_state(self.held.clone(), hold));
         Port::new(name, routes, self.limits())
             .full(full)
             .tls(self.tls.clone())

@@ -9,6 +9,7 @@
 //! | a client that takes nothing of what it is sent | closed after [`Limits::write`] | `write_limit` |
 //! | a peer that is gone | HTTP/2 probes, [`Limits::keep_alive`]; HTTP/1.1: no next request within [`Limits::header_read`] | `h2`, hyper |
 //! | a body that drips in | the request fails; see [`pace`] | `pace` |
+//! | bodies that hold memory while the rest of them does not come | bounded together; see [`hold`] | `held` |
 //! | streams, headers and CONTINUATION without end, rapid resets | bounded by h2, set in one place | `h2` |
 //! | floods of PING, SETTINGS, RST_STREAM and other frames that cost nothing | closed | `flood` |
 //! | load that stays on one replica | connections end after about [`Limits::age`] | `connection` |
@@ -31,6 +32,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use self::connection::{Client, Connection};
+pub use self::held::{Budget, Crowded, Held, hold};
 pub use self::metrics::Metrics;
 pub use self::pace::{Pace, TooSlow, pace};
 use crate::clock::SystemClock;
@@ -40,6 +42,7 @@ use crate::tls::{Certificate, Tls};
 mod connection;
 mod flood;
 mod h2;
+mod held;
 mod metrics;
 mod pace;
 mod write_limit;

@@ -13,6 +13,7 @@ use mcs_proto::convert::{ConversionError, Member, OpReader, read_key, read_leaf,
 use mcs_proto::pb;
 use mcs_proto::pb::sync_request::Step as Ask;
 use mcs_proto::pb::sync_response::Step as Tell;
+use mcs_runtime::http::Held;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 use tracing::info;
@@ -169,6 +170,19 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
         tell(answers, Tell::WantsEnd(pb::SyncWantsEnd {})).await;
         Ok(named)
     }
+}
+
+/// The messages of a sync, of which each is done with when the next one is asked for: none counts as held any more once
+/// it is there.
+pub(crate) fn each_by_itself<M>(
+    requests: impl Stream<Item = Result<M, Error>> + Unpin,
+    held: Option<Held>,
+) -> impl Stream<Item = Result<M, Error>> + Unpin {
+    requests.inspect(move |_| {
+        if let Some(held) = &held {
+            held.free();
+        }
+    })
 }
 
 /// The next step. A client gives up a registry that is silent for so long, and is given up in turn.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use mcs_proto::pb;
 use mcs_proto::pb::members_server::Members;
+use mcs_runtime::http::Held;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -12,7 +13,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Grpc;
 use crate::caller::Caller;
 use crate::calls;
-use crate::calls::sync::{ANSWERS, Sync, until_over};
+use crate::calls::sync::{ANSWERS, Sync, each_by_itself, until_over};
 use crate::error::Error;
 
 #[tonic::async_trait]
@@ -55,10 +56,11 @@ impl Members for Grpc {
     ) -> Result<Response<Self::SyncStream>, Status> {
         let (answers, receiver) = mpsc::channel(ANSWERS);
         let (grpc, caller) = (self.clone(), Caller::of(request.extensions()));
+        let held = Held::of(request.extensions());
         tokio::spawn(async move {
             let measured = grpc.metrics.begin("grpc", "Sync");
             let steps = async {
-                let requests = request.into_inner().map_err(Error::Stream);
+                let requests = each_by_itself(request.into_inner().map_err(Error::Stream), held);
                 let service = Arc::clone(&grpc.service);
                 Sync::begin(service, &caller, requests).await?.lead(&answers, false).await
             };

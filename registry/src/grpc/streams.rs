@@ -10,12 +10,13 @@
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http_body_util::BodyExt;
-use mcs_runtime::http::{Pace, TooSlow, pace};
+use mcs_runtime::http::{Crowded, Pace, TooSlow, pace};
 use tonic::Status;
 
+use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::streams::Streams;
 
@@ -32,7 +33,7 @@ const STREAMS: [&str; 4] = [
 /// The calls of `routes`, bounded.
 pub(crate) fn bounded(routes: Router, streams: Streams, metrics: Metrics) -> Router {
     routes
-        .layer(from_fn(tell_slowness))
+        .layer(from_fn_with_state(metrics.clone(), tell_cause))
         .layer(from_fn_with_state(Pace::default(), keep_pace))
         .layer(from_fn_with_state((streams, metrics), count))
 }
@@ -56,13 +57,16 @@ async fn keep_pace(rule: State<Pace>, request: Request, next: Next) -> Response 
     if request.uri().path() == SYNC { next.run(request).await } else { pace(rule, request, next).await }
 }
 
-/// Gives a request that comes too slowly a code of its own.
-async fn tell_slowness(request: Request, next: Next) -> Response {
-    let told = |error: axum::Error| {
+/// Gives a request that comes too slowly, or for which there is no memory, a code of its own.
+async fn tell_cause(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+    let told = move |error: axum::Error| {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         while let Some(error) = cause {
-            if error.is::<TooSlow>() {
-                return Status::deadline_exceeded(error.to_string()).into();
+            if let Some(slow) = error.downcast_ref::<TooSlow>() {
+                return Status::from(metrics.failed(Error::TooSlow(*slow))).into();
+            }
+            if let Some(crowded) = error.downcast_ref::<Crowded>() {
+                return Status::from(metrics.failed(Error::Crowded(*crowded))).into();
             }
             cause = error.source();
         }

@@ -23,6 +23,7 @@ pub(super) const LIMITS: &[&str] = &[
     "max-message-bytes",
     "max-streams",
     "max-writes-per-second",
+    "request-bytes",
     "sync-names",
     "write-bytes",
     "write-changes",

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderName};
 use bytes::{Buf, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use mcs_proto::convert::ConversionError;
-use mcs_runtime::http::TooSlow;
+use mcs_runtime::http::{Crowded, TooSlow};
 use serde_json::{Map, Value};
 use tonic::Status;
 
@@ -78,6 +78,9 @@ fn broken(error: &(dyn StdError + 'static)) -> Error {
     while let Some(error) = cause {
         if let Some(slow) = error.downcast_ref::<TooSlow>() {
             return Error::TooSlow(*slow);
+        }
+        if let Some(crowded) = error.downcast_ref::<Crowded>() {
+            return Error::Crowded(*crowded);
         }
         cause = error.source();
     }

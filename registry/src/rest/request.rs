@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use futures::{Stream, stream};
 use mcs_core::ids::{ClusterId, ClustersetId, InvalidId, Namespace, ServiceName};
 use mcs_proto::convert::ConversionError;
+use mcs_runtime::http::Held;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -98,6 +99,11 @@ impl Input {
         let (mut parts, body) = request.into_parts();
         let ids = Ids::read(&mut parts).await?;
         Ok(Self { route, ids, caller: Caller::of(&parts.extensions), parts, body, most })
+    }
+
+    /// What the body holds.
+    pub(super) fn held(&self) -> Option<Held> {
+        Held::of(&self.parts.extensions)
     }
 
     /// Reads the query and, where there is one object, the body.

@@ -22,7 +22,7 @@ use super::request::{Ids, Input};
 use super::routes::{Call, ROUTES, Route};
 use super::{OPENAPI, Rest, answer};
 use crate::calls;
-use crate::calls::sync::{ANSWERS, Sync, until_over};
+use crate::calls::sync::{ANSWERS, Sync, each_by_itself, until_over};
 use crate::error::{Error, Limit};
 use crate::lists::Page;
 use crate::metrics::Request as Measured;
@@ -110,11 +110,12 @@ impl Rest {
 
     /// Answers when the sync has begun, so that what does not begin is an error like any other.
     async fn sync(&self, input: Input, measured: &mut Option<Measured>) -> Result<Response, Error> {
-        let caller = input.caller.clone();
+        let (caller, held) = (input.caller.clone(), input.held());
         let requests = input.messages(|ids, message| match message.get_mut("begin") {
             Some(Value::Object(begin)) => ids.fill(&MEMBER, begin),
             _ => Ok(()),
         })?;
+        let requests = each_by_itself(requests, held);
         let service = Arc::clone(&self.service);
         let sync = tokio::select! {
             begun = Sync::begin(Arc::clone(&self.service), &caller, requests) => begun?,

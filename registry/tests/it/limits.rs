@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use crate::started::{LIMIT, Started, client, http, id, prod, put};
+use crate::started::{LIMIT, Started, client, http, id, leaf, prod, put};
 
 const CLUSTERS: &str = "/v1/clustersets/prod/clusters";
 
@@ -56,6 +56,45 @@ async fn a_stream_above_the_limit_is_told_so_and_other_calls_go_on() {
         while registry.client.watch(&prod(), &id("importer"), None, Since::default()).await.is_err() {}
     };
     tokio::time::timeout(LIMIT, again).await.unwrap();
+}
+
+/// What waits for its rest holds memory: all that waits together has a limit, and what is done with counts no more.
+#[tokio::test]
+async fn requests_under_way_hold_no_more_bytes_than_the_limit_says() {
+    let registry = Started::configured(|config| config.max_request_bytes = 1024 * 1024).await;
+    let mut east = registry.register("east").await;
+    east.write(&[put("cart", 15_000)]).await;
+    let version = east.next();
+    let whole = ["a", "b", "c", "d"].map(|name| put(name, 15_000));
+    let refused = registry.client.write(&east.member, version, &whole).await;
+    let message = "the stream broke: the bodies of requests under way hold 1048576 bytes, the most that they may \
+                   together: try again soon";
+    assert_eq!(refused, Err(CallFailed::Busy { message: message.to_owned() }));
+    east.write(&[put("desk", 15_000)]).await;
+
+    let put = format!(
+        "PUT /v1/clustersets/prod/clusters/east HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n",
+        2 << 20
+    );
+    let mut stream = TcpStream::connect(registry.rest).await.unwrap();
+    let _ = stream.write_all(&[put.as_bytes(), &vec![b' '; 2 << 20]].concat()).await;
+    let mut head = [0; 12];
+    tokio::time::timeout(LIMIT, stream.read_exact(&mut head)).await.unwrap().unwrap();
+    assert_eq!(&head, b"HTTP/1.1 429");
+}
+
+#[tokio::test]
+async fn a_sync_may_bring_more_than_requests_may_hold_at_once() {
+    let registry = Started::configured(|config| config.max_request_bytes = 1024 * 1024).await;
+    let mut east = registry.register("east").await;
+    let ops: Vec<_> = (0..8).map(|index| put(&format!("service-{index}"), 15_000)).collect();
+    let names: Vec<_> = ops.iter().map(|op| (op.key().clone(), leaf(op))).collect();
+    let version = east.next();
+    let (wants, sync) = registry.client.begin_sync(&east.member, version, &names).await.unwrap();
+    assert_eq!(wants.len(), 8);
+    let synced = sync.finish(&ops).await.unwrap();
+    let taken = synced.written.results.iter().filter(|(_, result)| result.is_ok()).count();
+    assert_eq!(taken, 8);
 }
 
 /// Load spreads over replicas, and a watch goes on where it was.

@@ -107,6 +107,7 @@ fn flags_give_the_configuration_and_their_defaults_are_the_contract() {
         max_message_bytes: 4 * 1024 * 1024,
         max_connections: 16_384,
         max_streams: 10_000,
+        max_request_bytes: 256 * 1024 * 1024,
     };
     assert_eq!(read(&[]).config(), config(30, 50, 30));
     assert_eq!(read(&["--lease-duration=3s", "--mass-expiry-threshold=0.29"]).config(), config(3, 29, 3));

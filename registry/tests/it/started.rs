@@ -84,6 +84,7 @@ impl Started {
             max_message_bytes: 4 * 1024 * 1024,
             max_connections: 1_000,
             max_streams: 1_000,
+            max_request_bytes: 256 * 1024 * 1024,
         };
         change(&mut config);
         let clock = Arc::new(ManualClock::at(STARTED_AT));
