@@ -1,6 +1,6 @@
 //! G7: what it costs to hold endpoints and to keep leases while nothing happens.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use anyhow::Result;
 use mcs_core::time::Clock;
@@ -144,9 +144,7 @@ async fn idle(scale: &Scale, cores: Cores) -> Result<Row> {
     let mut ours = Ours::start(cores).await?;
     ours.fill(population).await?;
     let ours = Arc::new(ours);
-    let mut hop = Hop::open(Arc::clone(&ours), population.clusters, 0).await?;
-    // All watchers have their snapshot when they have seen a change.
-    hop.measure(1, Duration::from_secs(1)).await?;
+    let _watching = Hop::open(Arc::clone(&ours), population.clusters, 0).await?;
     sleep(scale.quiet).await;
     let pid = ours.process()?;
     let (since, before) = (SystemClock.elapsed(), machine::cpu(pid)?);

@@ -79,10 +79,11 @@ pub struct Hop<T> {
 }
 
 impl<T: Target> Hop<T> {
-    /// Opens `counted` watchers, and `stalling` ones that do not count and can be made to read nothing.
+    /// Opens `counted` watchers, and `stalling` ones that do not count and can be made to read nothing. Those that count
+    /// have been told all that there is when it returns.
     ///
     /// # Errors
-    /// The system cannot be reached.
+    /// The system cannot be reached, or does not tell all watchers all within a minute.
     pub async fn open(target: Arc<T>, counted: usize, stalling: usize) -> Result<Self> {
         let board = Arc::<Board>::default();
         let (stalled, stall) = watch::channel(false);
@@ -112,7 +113,10 @@ impl<T: Target> Hop<T> {
             lanes.push(sender);
         }
         ensure!(!lanes.is_empty(), "a system without writers changes nothing");
-        Ok(Self { target, board, lanes, stalled, counted, _tasks: tasks })
+        let mut hop = Self { target, board, lanes, stalled, counted, _tasks: tasks };
+        // A change comes after the snapshot, so who was told of it has that.
+        hop.measure(1, Duration::ZERO).await?;
+        Ok(hop)
     }
 
     /// Lets the watchers that can be stalled stop to read, or go on.
