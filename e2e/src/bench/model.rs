@@ -16,11 +16,11 @@ use mcs_core::{
     registry::Registration,
     time::{Clock, Timestamp},
     timing::Timing,
-    view::{Applied, AppliedSource, Decision, Source, View},
+    view::{Applied, AppliedSource, Decision, NotHeld, Source, View},
 };
 use mcs_proto::{
     client::{RegistryClient, Written},
-    convert::Member,
+    convert::{ConversionError, Member},
     status::CallFailed,
 };
 use mcs_runtime::clock::{SystemClock, sleep_until};
@@ -235,9 +235,12 @@ impl Model {
     }
 
     async fn follow(&self, failures: &mut u32) -> Result<(), CallFailed> {
-        let resume = self.state().view.resume();
+        let (resume, since) = {
+            let state = self.state();
+            (state.view.resume(), state.view.since())
+        };
         let Member { clusterset, cluster, .. } = &self.member;
-        let mut frames = self.client.watch(clusterset, cluster, resume).await?;
+        let mut frames = self.client.watch(clusterset, cluster, resume, since).await?;
         loop {
             let deadline = self.state().view.poll_timeout();
             tokio::select! {
@@ -247,7 +250,9 @@ impl Model {
                         if matches!(&frame, Frame::End { .. } | Frame::Progress { .. }) {
                             *failures = 0;
                         }
-                        self.hear(frame);
+                        if let Err(not_held) = self.hear(frame) {
+                            return Err(ConversionError::new("kept", not_held.to_string()).into());
+                        }
                     }
                     Err(failed) => {
                         self.state().outbox.doubt();
@@ -277,22 +282,23 @@ impl Model {
         state.reconcile();
     }
 
-    fn hear(&self, frame: Frame) {
+    fn hear(&self, frame: Frame) -> Result<(), NotHeld> {
         // A cluster is listed after all its parts, so only these can complete what is shown.
         let may_complete = match &frame {
             Frame::Change(change) => matches!(change.object, Some(Object::Section(_))),
             Frame::End { .. } => true,
-            Frame::Begin { .. } | Frame::Progress { .. } => false,
+            Frame::Begin { .. } | Frame::Kept { .. } | Frame::Progress { .. } => false,
         };
         let shown = {
             let mut state = self.state();
-            state.view.handle_frame(frame, SystemClock.elapsed());
+            state.view.handle_frame(frame, SystemClock.elapsed())?;
             state.reconcile();
             may_complete.then(|| state.shown(self.clusters)).flatten()
         };
         if shown.is_some() && self.reached.borrow().shown != shown {
             self.reach(|reached| reached.shown = shown);
         }
+        Ok(())
     }
 }
 
