@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::future::join_all;
-use mcs_core::model::Frame;
+use mcs_core::model::{Frame, Since};
 use mcs_core::time::Clock;
 use mcs_proto::client::{RegistryClient, WatchStream};
 use mcs_proto::status::CallFailed;
@@ -129,7 +129,7 @@ async fn snapshot(client: &RegistryClient) -> (mcs_core::ids::Epoch, WatchStream
     let mut pauses = tokio::time::interval(Duration::from_millis(100));
     loop {
         pauses.tick().await;
-        if let Ok(mut watch) = client.watch(&prod(), &id("importer"), None).await {
+        if let Ok(mut watch) = client.watch(&prod(), &id("importer"), None, Since::default()).await {
             let Frame::Begin { epoch, .. } = watch.next().await.unwrap() else { panic!() };
             while !matches!(watch.next().await.unwrap(), Frame::End { .. }) {}
             return (epoch, watch);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcs_core::model::{Change, Frame, Object};
+use mcs_core::model::{Change, Frame, Object, Since};
 use mcs_core::registry::Op;
 use mcs_core::time::Clock;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -59,7 +59,7 @@ impl Witness {
         let client = client(program.grpc);
         let member = member("witness", "uid-of-witness");
         client.register(&member, &registration(&member, Version::new(1, 1), Sum::EMPTY)).await.unwrap();
-        let watch = client.watch(&prod(), &id("importer"), None).await.unwrap();
+        let watch = client.watch(&prod(), &id("importer"), None, Since::default()).await.unwrap();
         Self { client, member, seq: 1, watch }
     }
 
