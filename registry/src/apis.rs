@@ -11,6 +11,7 @@ use crate::ports::Ports;
 use crate::store::Memory;
 use crate::streams::Streams;
 use crate::{Config, Parts, grpc, rest};
+use mcs_runtime::http::Budget;
 
 /// The APIs of one registry, as services: what arrives at a port arrives here as it is. Records are held in memory, and
 /// nothing judges leases unless a call comes.
@@ -31,7 +32,8 @@ impl Apis {
         let store = Arc::new(Memory::default());
         let Parts { service, metrics, .. } = Parts::new(config, Epoch(1), clock, store, shutdown.clone())?;
         let streams = Streams::new(config.max_streams);
-        let ports = Ports { config, tls: None, streams, metrics, shutdown };
+        let held = Budget::new(config.max_request_bytes);
+        let ports = Ports { config, tls: None, streams, held, metrics, shutdown };
         let calls = grpc::routes(Arc::clone(&service), &ports).into_axum_router();
         Ok(Self {
             grpc: grpc::bounded(calls, ports.streams.clone(), ports.metrics.clone()),

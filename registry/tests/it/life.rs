@@ -31,7 +31,7 @@ async fn a_cluster_can_be_followed_from_its_registration_to_its_removal() {
         ]
     );
 
-    let mut watch = registry.client.watch(&prod(), &id("east"), None).await.unwrap();
+    let mut watch = registry.client.watch(&prod(), &id("east"), None, model::Since::default()).await.unwrap();
     watch.next().await.unwrap();
     east.write(&[put("cart", 2), named("Web\n"), with_loopback("till")]).await;
     // A renewal is no news.

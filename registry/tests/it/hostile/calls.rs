@@ -144,6 +144,7 @@ fn in_process(play: impl AsyncFnOnce(Apis)) {
         },
         max_connection_age: Duration::from_secs(1_800),
         max_message_bytes: MAX_MESSAGE,
+        max_request_bytes: 4 * MAX_MESSAGE,
         max_connections: 4,
         max_streams: 4,
     };

@@ -322,7 +322,13 @@ impl Running {
             assert_refused("page_token", &token, imports.list_exports(exports).await);
         }
         for epoch in lengths_of_sixteen().filter(|epoch| !epoch.is_empty()) {
-            let watch = pb::WatchRequest { clusterset: prod(), cluster: prod(), epoch, revision: 1 };
+            let watch = pb::WatchRequest {
+                clusterset: prod(),
+                cluster: prod(),
+                epoch,
+                revision: 1,
+                ..Default::default()
+            };
             assert_refused("epoch", "", imports.watch(watch).await);
         }
     }
