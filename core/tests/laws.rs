@@ -9,6 +9,8 @@ mod conditions;
 mod leaf;
 #[path = "laws/merge.rs"]
 mod merge;
+#[path = "laws/merge_example.rs"]
+mod merge_example;
 #[path = "laws/merge_rules.rs"]
 mod merge_rules;
 #[path = "laws/names.rs"]

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod documented;
 #[expect(unreachable_pub, reason = "the fuzz targets use what is in it")]
 mod hostile;
 mod leases;
