@@ -7,6 +7,7 @@ use mcs_core::ids::Epoch;
 use mcs_core::time::Clock;
 use mcs_runtime::shutdown::Watch;
 
+use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::store::Memory;
 use crate::streams::Streams;
@@ -32,11 +33,11 @@ impl Apis {
         let store = Arc::new(Memory::default());
         let Parts { service, metrics, .. } = Parts::new(config, Epoch(1), clock, store, shutdown.clone())?;
         let streams = Streams::new(config.max_streams);
-        let held = Budget::new(config.max_request_bytes);
-        let ports = Ports { config, tls: None, streams, held, metrics, shutdown };
+        let (pages, held) = (Pages::default(), Budget::new(config.max_request_bytes));
+        let ports = Ports { config, tls: None, streams, pages, held, metrics, shutdown };
         let calls = grpc::routes(Arc::clone(&service), &ports).into_axum_router();
         Ok(Self {
-            grpc: grpc::bounded(calls, ports.streams.clone(), ports.metrics.clone()),
+            grpc: grpc::bounded(calls, ports.streams.clone(), ports.pages.clone(), ports.metrics.clone()),
             rest: rest::routes(service, &ports),
         })
     }

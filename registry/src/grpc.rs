@@ -21,6 +21,7 @@ pub(crate) use self::streams::bounded;
 use crate::Config;
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::service::Service;
 
@@ -37,6 +38,7 @@ pub(crate) enum Failed {
 struct Grpc {
     service: Arc<Service>,
     metrics: Metrics,
+    pages: Pages,
 }
 
 impl Grpc {
@@ -57,7 +59,7 @@ impl Grpc {
 /// The calls of the API.
 pub(crate) fn routes(service: Arc<Service>, ports: &Ports) -> Routes {
     let Config { max_message_bytes, .. } = ports.config;
-    let grpc = Grpc { service, metrics: ports.metrics.clone() };
+    let grpc = Grpc { service, metrics: ports.metrics.clone(), pages: ports.pages.clone() };
     let members = MembersServer::new(grpc.clone()).max_decoding_message_size(max_message_bytes);
     let imports = ImportsServer::new(grpc).max_decoding_message_size(max_message_bytes);
     Routes::new(members).add_service(imports)
@@ -85,7 +87,7 @@ pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: P
     let full = move || async move { Status::from(told.full()).into_http::<Body>() };
     let port = ports.port(
         "grpc",
-        bounded(routes, ports.streams.clone(), ports.metrics.clone()),
+        bounded(routes, ports.streams.clone(), ports.pages.clone(), ports.metrics.clone()),
         Router::new().fallback(full),
     );
     port.protocol(Protocol::Http2).serve(listener, stop).await;

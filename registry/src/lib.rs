@@ -11,6 +11,7 @@
 //! | `keeper`, `unsaved` | what the store does not hold yet, and how it gets there |
 //! | `verdicts`, `refusals` | what is logged of leases and members, and of what was refused |
 //! | `watch` | a watcher: a cursor into the log |
+//! | `pages` | large answers: made away from the threads that serve controllers, few held at once |
 //! | `lists` | pages of clusters, exports and imports |
 //! | `calls` | the calls of the API: messages in, messages out |
 //! | `ports` | what both transports have in common |
@@ -33,6 +34,7 @@ mod grpc;
 mod keeper;
 mod lists;
 mod metrics;
+mod pages;
 mod ports;
 mod refusals;
 mod rest;
@@ -64,6 +66,7 @@ use tracing::info;
 
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::service::Service;
 use crate::store::{Calls, Store};
@@ -177,7 +180,8 @@ pub async fn serve(
     }
     let streams = Streams::new(config.max_streams);
     let held = Budget::new(config.max_request_bytes);
-    let ports = Ports { config, tls, streams, held, metrics, shutdown: shutdown.clone() };
+    let (pages, drain) = (Pages::default(), shutdown.clone());
+    let ports = Ports { config, tls, streams, pages, held, metrics, shutdown: drain };
     tasks.spawn("grpc", grpc::serve(grpc, Arc::clone(&service), ports.clone()));
     tasks.spawn("rest", rest::serve(rest, service, ports));
     serving.ready();

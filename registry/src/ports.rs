@@ -10,6 +10,7 @@ use mcs_runtime::tls::Tls;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::pages::Pages;
 use crate::streams::Streams;
 use crate::{Config, DRAIN};
 
@@ -24,6 +25,8 @@ pub(crate) struct Ports {
     pub(crate) streams: Streams,
     /// What the bodies of requests hold.
     pub(crate) held: Budget,
+    /// The large answers of both.
+    pub(crate) pages: Pages,
     /// What is counted.
     pub(crate) metrics: Metrics,
     /// Ends with the drain.

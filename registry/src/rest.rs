@@ -9,7 +9,6 @@
 //! | `json` | proto3 JSON as it comes in |
 //! | `serve` | what each route does |
 //! | `answer` | messages and errors as they go out |
-//! | `pages` | answers that may be large |
 //! | `openapi` | the document of all this, made from the table and the proto files |
 //!
 //! A stream of messages is a stream of JSON values, one a line. Nothing is decided here: messages go to [`crate::calls`],
@@ -19,7 +18,6 @@ mod answer;
 mod body;
 mod json;
 pub mod openapi;
-mod pages;
 mod request;
 mod routes;
 mod serve;
@@ -37,10 +35,10 @@ use tokio::net::TcpListener;
 use tonic::Code;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use self::pages::Pages;
 use self::routes::{Call, ROUTES, Route};
 use crate::error::Error;
 use crate::metrics::{Metrics, Request as Measured};
+use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::service::Service;
 use crate::streams::Streams;
@@ -80,7 +78,7 @@ pub(crate) fn routes(service: Arc<Service>, ports: &Ports) -> Router {
         streams: ports.streams.clone(),
         most: ports.config.max_message_bytes,
         page: PAGE_BYTES,
-        pages: Pages::default(),
+        pages: ports.pages.clone(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! `dynamo.mcs.v1.Imports`.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures::Stream;
 use mcs_proto::chunks::CHUNK_BYTES;
@@ -30,7 +31,8 @@ impl Imports for Grpc {
         request: Request<pb::ListClustersRequest>,
     ) -> Result<Response<pb::ListClustersResponse>, Status> {
         self.answer("ListClusters", async {
-            calls::list_clusters(&self.service, request.into_inner(), CHUNK_BYTES)
+            let (service, request) = (Arc::clone(&self.service), request.into_inner());
+            self.pages.make(move || calls::list_clusters(&service, request, CHUNK_BYTES)).await
         })
         .await
     }
@@ -40,7 +42,8 @@ impl Imports for Grpc {
         request: Request<pb::ListExportsRequest>,
     ) -> Result<Response<pb::ListExportsResponse>, Status> {
         self.answer("ListExports", async {
-            calls::list_exports(&self.service, request.into_inner(), CHUNK_BYTES)
+            let (service, request) = (Arc::clone(&self.service), request.into_inner());
+            self.pages.make(move || calls::list_exports(&service, request, CHUNK_BYTES)).await
         })
         .await
     }
@@ -50,7 +53,8 @@ impl Imports for Grpc {
         request: Request<pb::ListImportsRequest>,
     ) -> Result<Response<pb::ListImportsResponse>, Status> {
         self.answer("ListImports", async {
-            calls::list_imports(&self.service, request.into_inner(), CHUNK_BYTES)
+            let (service, request) = (Arc::clone(&self.service), request.into_inner());
+            self.pages.make(move || calls::list_imports(&service, request, CHUNK_BYTES)).await
         })
         .await
     }

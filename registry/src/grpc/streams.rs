@@ -1,14 +1,16 @@
-//! What is bounded of calls before their handlers see them: how many streams are open, and how slowly a request comes.
+//! What is bounded of calls before and after their handlers see them: how many streams are open, how slowly a request
+//! comes, and how many large answers are held.
 //!
 //! | call | is open | its request |
 //! |---|---|---|
 //! | Watch, the health service's Watch | until one side ends it; one of `--max-streams` | keeps its pace |
 //! | reflection | as long as its request comes; one of `--max-streams` | keeps its pace |
 //! | Sync | until it is over; one of `--max-streams` | each message in its time, see [`crate::calls::sync`] |
+//! | lists | until the answer is taken, see [`crate::pages`] | keeps its pace |
 //! | all others | briefly | keeps its pace |
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
@@ -18,6 +20,7 @@ use tonic::Status;
 
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::pages::Pages;
 use crate::streams::Streams;
 
 const SYNC: &str = "/dynamo.mcs.v1.Members/Sync";
@@ -30,9 +33,17 @@ const STREAMS: [&str; 4] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ];
 
+/// The calls whose answers may be large.
+const LISTS: [&str; 3] = [
+    "/dynamo.mcs.v1.Imports/ListClusters",
+    "/dynamo.mcs.v1.Imports/ListExports",
+    "/dynamo.mcs.v1.Imports/ListImports",
+];
+
 /// The calls of `routes`, bounded.
-pub(crate) fn bounded(routes: Router, streams: Streams, metrics: Metrics) -> Router {
+pub(crate) fn bounded(routes: Router, streams: Streams, pages: Pages, metrics: Metrics) -> Router {
     routes
+        .layer(from_fn_with_state((pages, metrics.clone()), hold))
         .layer(from_fn_with_state(metrics.clone(), tell_cause))
         .layer(from_fn_with_state(Pace::default(), keep_pace))
         .layer(from_fn_with_state((streams, metrics), count))
@@ -50,6 +61,29 @@ async fn count(
     match streams.take() {
         Ok(place) => next.run(request).await.map(|body| place.until_end_of(body)),
         Err(full) => Status::from(metrics.failed(full)).into_http(),
+    }
+}
+
+/// Holds a large answer until it is taken.
+async fn hold(State((pages, metrics)): State<(Pages, Metrics)>, request: Request, next: Next) -> Response {
+    if !LISTS.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    let (parts, body) = next.run(request).await.into_parts();
+    if body.is_end_stream() {
+        return Response::from_parts(parts, body);
+    }
+    // It is made whole before this: nothing is waited for.
+    let held = match body.collect().await {
+        Ok(answer) => {
+            let trailers = answer.trailers().cloned();
+            pages.hold(answer.to_bytes(), trailers)
+        }
+        Err(_) => Err(Error::Stream(Status::internal("the answer cannot be made; see the registry's log"))),
+    };
+    match held {
+        Ok(body) => Response::from_parts(parts, body),
+        Err(error) => Status::from(metrics.failed(error)).into_http(),
     }
 }
 
@@ -97,6 +131,7 @@ mod tests {
         let service = TowerToHyperService::new(bounded(
             Router::new().route(path, post(handler)),
             Streams::new(1),
+            Pages::default(),
             metrics,
         ));
         let silent = Body::from_stream(futures::stream::pending::<Result<&[u8], axum::Error>>());

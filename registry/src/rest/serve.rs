@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::Request;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures::{StreamExt, stream};
 use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey};
@@ -81,7 +82,18 @@ impl Rest {
         A: Serialize + 'static,
     {
         let (service, request, page) = (Arc::clone(&self.service), input.message().await?, self.page);
-        self.pages.answer(move || list(&service, request, page)).await
+        self.large(move || list(&service, request, page)).await
+    }
+
+    /// What `make` gives, which may be large.
+    async fn large<M: Serialize>(
+        &self,
+        make: impl FnOnce() -> Result<M, Error> + Send + 'static,
+    ) -> Result<Response, Error> {
+        let text = Bytes::from(self.pages.make(move || answer::text(&make()?)).await?);
+        let length = text.len().to_string();
+        let headers = [(CONTENT_TYPE, answer::JSON), (CONTENT_LENGTH, &*length)];
+        Ok((headers, self.pages.hold(text, None)?).into_response())
     }
 
     /// One change as a write of its own. A refused one is an error, as there is no other that it could not block.
@@ -151,7 +163,7 @@ impl Rest {
             whole(found, &listed.next_page_token, &format!("{key}/{cluster}"), most)?
                 .ok_or_else(|| Error::Absent { what: format!("export {key} of cluster {cluster}") })
         };
-        self.pages.answer(find).await
+        self.large(find).await
     }
 
     async fn import(&self, input: Input) -> Result<Response, Error> {
@@ -165,7 +177,7 @@ impl Rest {
             whole(found, &listed.next_page_token, &key.to_string(), most)?
                 .ok_or_else(|| Error::Absent { what: format!("import {key}") })
         };
-        self.pages.answer(find).await
+        self.large(find).await
     }
 }
 
