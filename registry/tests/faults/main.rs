@@ -5,6 +5,7 @@
 
 mod connections;
 mod floods;
+mod hostile;
 mod oversize;
 mod program;
 mod raw;
@@ -12,4 +13,5 @@ mod slow;
 #[path = "../it/started.rs"]
 #[expect(dead_code, reason = "it is made for tests in process; these use what clients need")]
 mod started;
+mod tls;
 mod witness;

@@ -83,6 +83,14 @@ impl Raw {
         while read(&mut self.stream).await.unwrap().kind != HEADERS {}
     }
 
+    /// Calls a gRPC method, and waits for nothing.
+    pub(crate) async fn post(&mut self, stream: u32, path: &str, message: &[u8]) {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let data = [&[0], &length[..], message].concat();
+        let head = frame(HEADERS, END_HEADERS, stream, &headers("POST", path));
+        self.send(&[head, frame(DATA, END_STREAM, stream, &data)].concat()).await;
+    }
+
     /// Lives on as a client does that wants nothing: answers what must be answered, until the connection is closed.
     pub(crate) async fn idle(&mut self) {
         while let Some(Came { kind, flags, payload, .. }) = read(&mut self.stream).await {

@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use mcs_core::time::Clock;
+use mcs_core::version::{Sum, Version};
+use mcs_proto::pb;
 use mcs_runtime::clock::SystemClock;
+use prost::Message;
+use tokio::task::JoinSet;
 
 use crate::program::{MIB, Program};
 use crate::raw::{CONTINUATION, DATA, END_HEADERS, HEADERS, PREFACE, Raw, SETTINGS, frame, headers};
+use crate::started::{client, member, put, registration};
 use crate::witness::Witness;
 
 /// So many clients do the same at once.
@@ -17,6 +22,8 @@ const CLIENTS: usize = 100;
 
 /// The most that the program's memory may grow.
 const GROWTH: usize = 64 * MIB;
+
+const LIST_EXPORTS: &str = "/dynamo.mcs.v1.Imports/ListExports";
 
 const REGISTER: &str =
     "PUT /v1/clustersets/prod/clusters/east HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n";
@@ -75,6 +82,15 @@ async fn slow_clients_are_closed_and_nobody_else_notices() {
     seen.tell("slow clients");
 }
 
+fn all_exports() -> Vec<u8> {
+    let list = pb::ListExportsRequest {
+        clusterset: "prod".to_owned(),
+        include_endpoints: true,
+        ..pb::ListExportsRequest::default()
+    };
+    list.encode_to_vec()
+}
+
 /// How long a slow client is kept.
 async fn until_closed(address: SocketAddr, begin: &[u8], drip: &[u8]) -> Duration {
     let opened = SystemClock.elapsed();
@@ -131,4 +147,32 @@ async fn clients_that_take_no_answers_are_closed_and_nobody_else_notices() {
     let after = SystemClock.elapsed().since(began);
     drop(held);
     seen.tell(&format!("clients that take no answers, closed after at most {after:.1?}"));
+}
+
+/// They answer probes, so that the connection lives, and never let more of an answer come than the first 64 KiB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make faults"]
+async fn answers_that_are_not_taken_over_http2_are_not_held() {
+    let program = Program::start(&[]).await;
+    let mut witness = Witness::new(&program).await;
+    let (east, sets) = (member("east", "uid-of-east"), (0..20).map(|n| put(&format!("large-{n}"), 10_000)));
+    let client = client(program.grpc);
+    client.register(&east, &registration(&east, Version::new(1, 1), Sum::EMPTY)).await.unwrap();
+    client.write(&east, Version::new(1, 2), &sets.collect::<Vec<_>>()).await.unwrap();
+    let grpc = program.grpc;
+    let attack = async move {
+        let mut held = JoinSet::new();
+        for _ in 0..10 {
+            let mut raw = Raw::http2(grpc).await;
+            for stream in (1..40).step_by(2) {
+                raw.post(stream, LIST_EXPORTS, &all_exports()).await;
+            }
+            held.spawn(async move { raw.idle().await });
+        }
+        held
+    };
+    let (mut held, seen) = witness.sees(&program, program.memory() + 2 * GROWTH, attack).await;
+    held.shutdown().await;
+    program.gives_back(seen.files).await;
+    seen.tell("200 answers that are not taken over HTTP/2");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcs_core::model::{Change, Frame, Object, Since};
+use mcs_core::model::{Change, Frame, Object, ObjectKey, Since};
 use mcs_core::registry::Op;
 use mcs_core::time::Clock;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -11,7 +11,7 @@ use mcs_proto::convert::Member;
 use mcs_runtime::clock::SystemClock;
 
 use crate::program::{MIB, Program};
-use crate::started::{client, http, id, member, prod, put, registration};
+use crate::started::{client, http, id, key, member, prod, put, registration};
 
 /// At least so many rounds are made before, during and after an attack.
 const ROUNDS: usize = 20;
@@ -105,13 +105,15 @@ impl Witness {
         let Op::Put { leaf, endpoints, .. } = &op else { panic!() };
         let written = self.client.write(&self.member, version, std::slice::from_ref(&op)).await.unwrap();
         assert!(written.results.iter().all(|(_, result)| result.is_ok()), "{written:?}");
+        let ours = ObjectKey::Part(key("cart"), self.member.cluster.clone());
         let told = loop {
-            let frame = self.watch.next().await.unwrap();
-            match frame {
-                Frame::Change(Change { object: Some(Object::Part(part)), .. }) if part.version == version => {
-                    break part.endpoints;
-                }
-                _ => {}
+            let Frame::Change(Change { key: told, object: Some(Object::Part(part)), .. }) =
+                self.watch.next().await.unwrap()
+            else {
+                continue;
+            };
+            if told == ours && part.version == version {
+                break part.endpoints;
             }
         };
         assert_eq!(&told, endpoints);
