@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use mcs_core::ids::Epoch;
 use mcs_core::time::Clock;
+use mcs_runtime::http::Budget;
 use mcs_runtime::shutdown::Watch;
 
 use crate::pages::Pages;
