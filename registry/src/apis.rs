@@ -13,7 +13,6 @@ use crate::ports::Ports;
 use crate::store::Memory;
 use crate::streams::Streams;
 use crate::{Config, Parts, grpc, rest};
-use mcs_runtime::http::Budget;
 
 /// The APIs of one registry, as services: what arrives at a port arrives here as it is. Records are held in memory, and
 /// nothing judges leases unless a call comes.
