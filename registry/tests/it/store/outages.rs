@@ -42,6 +42,7 @@ async fn stored(store: &Double, exporter: &Exporter) -> BTreeMap<String, Version
     exports.into_iter().map(|(key, export)| (key.name.to_string(), export.version)).collect()
 }
 
+/// O55: a store that takes a call and never answers is one of the moods.
 #[tokio::test]
 async fn what_is_said_while_the_store_is_away_is_taken_shown_and_stored_later() {
     for mood in [Mood::Away, Mood::Silent, Mood::Throttled] {
