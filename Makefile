@@ -56,6 +56,20 @@ faults: ## Attack the registry with thousands of connections and slow clients, a
 sim: ## Try SEEDS (10000) random histories of registry and controllers
 	SEEDS=$(SEEDS) cargo test --release --locked -p mcs-core --test simulation -- --nocapture
 
+# The targets are a crate of their own, which only this recipe builds; findings become tests of the workspace.
+.PHONY: fuzz
+fuzz: ## Fuzz TARGET (see fuzz/fuzz_targets) for MINUTES (10); needs nightly Rust and cargo-fuzz
+	@if ! cargo +nightly --version >/dev/null 2>&1; then \
+		echo "fuzzing needs a nightly compiler: rustup toolchain install nightly" >&2; exit 1; \
+	elif ! command -v cargo-fuzz >/dev/null; then \
+		echo "fuzzing needs cargo-fuzz: cargo install --locked cargo-fuzz" >&2; exit 1; \
+	elif [[ ! -f "fuzz/fuzz_targets/$(TARGET).rs" ]]; then \
+		echo "TARGET is one of: $$(cd fuzz/fuzz_targets && ls | sed 's/\.rs$$//' | xargs)" >&2; exit 1; \
+	fi
+	mkdir -p fuzz/corpus/$(TARGET)
+	cd fuzz && cargo +nightly fuzz run -s none --fuzz-dir . $(TARGET) corpus/$(TARGET) seeds/$(TARGET) -- \
+		-max_len=65536 -rss_limit_mb=2048 -max_total_time=$$(($(or $(MINUTES),10) * 60))
+
 # --- check -----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint

@@ -1,4 +1,4 @@
-//! Hostile input: requests from outside, whatever they are, over a fixed sequence of mutations. The same is a fuzz target.
+//! Hostile input: requests from outside, whatever they are, over a fixed sequence of mutations.
 
 pub mod calls;
 #[path = "../../../proto/tests/it/hostile/mutate.rs"]
