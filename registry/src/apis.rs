@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::{Extension, Router};
 use mcs_core::ids::Epoch;
 use mcs_core::time::Clock;
 use mcs_runtime::http::Budget;
 use mcs_runtime::shutdown::Watch;
 
+use crate::caller::Caller;
 use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::store::Memory;
@@ -36,9 +37,15 @@ impl Apis {
         let (pages, held) = (Pages::default(), Budget::new(config.max_request_bytes));
         let ports = Ports { config, tls: None, streams, pages, held, metrics, shutdown };
         let calls = grpc::routes(Arc::clone(&service), &ports).into_axum_router();
+        let as_anyone = |routes: Router| ports.bounded(routes).layer(Extension(Caller::Anyone));
         Ok(Self {
-            grpc: grpc::bounded(calls, ports.streams.clone(), ports.pages.clone(), ports.metrics.clone()),
-            rest: rest::routes(service, &ports),
+            grpc: as_anyone(grpc::bounded(
+                calls,
+                ports.streams.clone(),
+                ports.pages.clone(),
+                ports.metrics.clone(),
+            )),
+            rest: as_anyone(rest::routes(service, &ports)),
         })
     }
 }

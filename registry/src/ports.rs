@@ -37,12 +37,16 @@ impl Ports {
     /// A port that serves `routes`; connections above the limit are answered by `full`.
     pub(crate) fn port(&self, name: &'static str, routes: Router, full: Router) -> Port {
         let asks = self.tls.as_ref().is_some_and(Tls::asks_for_certificates);
-        let routes = routes.layer(from_fn_with_state(self.held.clone(), hold));
-        Port::new(name, routes, self.limits())
+        Port::new(name, self.bounded(routes), self.limits())
             .full(full)
             .tls(self.tls.clone())
             .identify(move |peer| Caller::identify(peer, asks))
             .metrics(self.metrics.connections().clone())
+    }
+
+    /// `routes`, with a limit of what the bodies of their requests hold.
+    pub(crate) fn bounded(&self, routes: Router) -> Router {
+        routes.layer(from_fn_with_state(self.held.clone(), hold))
     }
 
     /// What a connection above the limit is told.
