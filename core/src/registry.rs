@@ -60,6 +60,22 @@ pub struct Policy {
     pub max_writes_per_second: u32,
 }
 
+#[cfg(any(test, feature = "test-util"))]
+impl Policy {
+    /// One for tests, with a hold of one lease; a test that is about a limit sets it.
+    pub const fn of_lease(lease: Duration) -> Self {
+        Self {
+            timing: Timing::of_lease(lease),
+            mass_expiry_threshold_percent: 50,
+            mass_expiry_min_active: 3,
+            mass_expiry_hold: lease,
+            max_clusters: 10,
+            max_exports: 10,
+            max_writes_per_second: 10,
+        }
+    }
+}
+
 /// Who registers, and what it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {

@@ -118,7 +118,7 @@ impl Clusterset {
 mod tests {
     use mcs_core::ids::{Build, ClusterUid, Epoch, Instance};
     use mcs_core::registry::{Policy, Registration};
-    use mcs_core::timing::Timing;
+    use mcs_core::timing::DEFAULT_LEASE;
     use mcs_core::version::Sum;
 
     use super::*;
@@ -152,17 +152,7 @@ mod tests {
     }
 
     fn registry(clusters: &[&str]) -> Registry {
-        let timing = Timing::default();
-        let policy = Policy {
-            timing,
-            mass_expiry_threshold_percent: 50,
-            mass_expiry_min_active: 3,
-            mass_expiry_hold: timing.lease(),
-            max_clusters: 10,
-            max_exports: 10,
-            max_writes_per_second: 10,
-        };
-        let mut registry = Registry::new(policy, Epoch(1), Timestamp::ZERO);
+        let mut registry = Registry::new(Policy::of_lease(DEFAULT_LEASE), Epoch(1), Timestamp::ZERO);
         for cluster in clusters {
             let registration = Registration {
                 uid: ClusterUid::new("u-1").unwrap(),

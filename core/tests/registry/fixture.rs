@@ -11,21 +11,12 @@ use mcs_core::registry::{
     Op, OpOutcome, Policy, Refused, Registered, Registration, Registry, Renewed, Sizes,
 };
 use mcs_core::time::{Timestamp, WallTime};
-use mcs_core::timing::Timing;
 use mcs_core::version::{Leaf, Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) const POLICY: Policy = Policy {
-    timing: Timing::of_lease(Duration::from_secs(30)),
-    mass_expiry_threshold_percent: 50,
-    mass_expiry_min_active: 3,
-    mass_expiry_hold: Duration::from_secs(30),
-    max_clusters: 10,
-    max_exports: 10,
-    max_writes_per_second: 10,
-};
+pub(crate) const POLICY: Policy = Policy::of_lease(Duration::from_secs(30));
 
 pub(crate) struct Fixture {
     pub(crate) registry: Registry,

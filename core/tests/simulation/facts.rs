@@ -24,15 +24,7 @@ pub(crate) const BUILDS: [&str; 2] = ["0.1.0", "0.2.0"];
 /// How many removals the registry's log keeps: few, so that cursors get too old.
 pub(crate) const KEPT_REMOVALS: usize = 4;
 
-pub(crate) const POLICY: Policy = Policy {
-    timing: TIMING,
-    mass_expiry_threshold_percent: 50,
-    mass_expiry_min_active: 3,
-    mass_expiry_hold: LEASE,
-    max_clusters: 10,
-    max_exports: 10,
-    max_writes_per_second: 10,
-};
+pub(crate) const POLICY: Policy = Policy::of_lease(LEASE);
 
 /// The most clusters of a history.
 pub(crate) const MOST_CLUSTERS: usize = 9;

@@ -109,15 +109,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let policy = Policy {
-            timing: Timing::of_lease(LEASE),
-            mass_expiry_threshold_percent: 50,
-            mass_expiry_min_active: 3,
-            mass_expiry_hold: LEASE,
-            max_clusters: 10,
-            max_exports: 10,
-            max_writes_per_second: 1_000,
-        };
+        let policy = Policy { max_writes_per_second: 1_000, ..Policy::of_lease(LEASE) };
         let now = Timestamp::ZERO;
         let registry = Registry::new(policy, Epoch(1), now);
         Self { registry, verdicts: Verdicts::default(), noted: Vec::new(), now, seq: 0 }

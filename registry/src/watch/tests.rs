@@ -8,6 +8,7 @@ use mcs_core::log::StateLog;
 use mcs_core::model::{Change, EndpointSet, ExportSpec, Object, ObjectKey, Since};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::ManualClock;
+use mcs_core::timing::DEFAULT_LEASE;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::frames::FrameReader;
 use mcs_proto::pb;
@@ -174,16 +175,7 @@ struct Exporter {
 
 impl Exporter {
     fn new() -> Self {
-        let timing = Timing::default();
-        let policy = Policy {
-            timing,
-            mass_expiry_threshold_percent: 50,
-            mass_expiry_min_active: 3,
-            mass_expiry_hold: timing.lease(),
-            max_clusters: 10,
-            max_exports: 10,
-            max_writes_per_second: 1_000,
-        };
+        let policy = Policy { max_writes_per_second: 1_000, ..Policy::of_lease(DEFAULT_LEASE) };
         let clock = Arc::new(ManualClock::default());
         let clusterset =
             Arc::new(Clusterset::new(ClustersetId::new("prod").unwrap(), policy, Epoch(1), clock));

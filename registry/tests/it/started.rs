@@ -69,15 +69,8 @@ impl Started {
     }
 
     async fn start(store: Arc<dyn Store>, tls: Option<Files>, change: impl FnOnce(&mut Config)) -> Self {
-        let policy = Policy {
-            timing: Timing::of_lease(LEASE),
-            mass_expiry_threshold_percent: 50,
-            mass_expiry_min_active: 3,
-            mass_expiry_hold: LEASE,
-            max_clusters: 10,
-            max_exports: 1_000,
-            max_writes_per_second: 1_000,
-        };
+        let limits = Policy::of_lease(LEASE);
+        let policy = Policy { max_exports: 1_000, max_writes_per_second: 1_000, ..limits };
         let mut config = Config {
             policy,
             max_connection_age: Duration::from_secs(1_800),

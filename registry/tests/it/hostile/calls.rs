@@ -10,7 +10,6 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use mcs_core::registry::Policy;
 use mcs_core::time::{ManualClock, WallTime};
-use mcs_core::timing::Timing;
 use mcs_core::validate::check_export;
 use mcs_proto::convert::{Member, read_key};
 use mcs_proto::pb;
@@ -131,17 +130,9 @@ thread_local! {
 
 /// With a new registry.
 fn in_process(play: impl AsyncFnOnce(Apis)) {
-    let timing = Timing::of_lease(Duration::from_secs(30));
+    let limits = Policy::of_lease(Duration::from_secs(30));
     let config = Config {
-        policy: Policy {
-            timing,
-            mass_expiry_threshold_percent: 50,
-            mass_expiry_min_active: 3,
-            mass_expiry_hold: timing.lease(),
-            max_clusters: 4,
-            max_exports: 6,
-            max_writes_per_second: 8,
-        },
+        policy: Policy { max_clusters: 4, max_exports: 6, max_writes_per_second: 8, ..limits },
         max_connection_age: Duration::from_secs(1_800),
         max_message_bytes: MAX_MESSAGE,
         max_request_bytes: 4 * MAX_MESSAGE,
