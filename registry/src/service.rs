@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use futures::Stream;
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
-use mcs_core::model::EndpointSet;
-use mcs_core::registry::{Op, Policy, Refused, Registered, Registration, Removed, Renewed};
+use mcs_core::registry::{Policy, Refused, Registered, Registration, Removed, Renewed};
 use mcs_core::time::{Clock, Timestamp};
-use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
+use mcs_core::validate::{Dropped, Refusal};
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::chunks::MAX_DROPPED;
 use mcs_proto::convert::{Member, ReadOp};
@@ -267,7 +266,7 @@ impl Service {
         let (mut accepted, mut places) = (Vec::new(), Vec::new());
         let (mut left_out, mut named) = (0, 0);
         for op in ops {
-            let checked = op.read.and_then(|(op, unreadable)| check(op, unreadable));
+            let (key, checked) = op.checked();
             let outcome = checked.map(|(op, mut dropped)| {
                 places.push(outcomes.len());
                 accepted.push(op);
@@ -277,7 +276,7 @@ impl Service {
                 named += dropped.len();
                 dropped
             });
-            outcomes.push((op.key, outcome));
+            outcomes.push((key, outcome));
         }
         let write = |state: &mut State, now| {
             state.registry.write(&member.cluster, &member.uid, version, accepted, now)
@@ -428,26 +427,6 @@ impl Service {
     }
 }
 
-/// Checks one change by the rules of Kubernetes objects: an export that breaks one is refused, an endpoint left out.
-fn check(op: Op, mut dropped: Vec<Dropped>) -> Result<(Op, Vec<Dropped>), Refusal> {
-    let mut checked = |endpoints: Arc<EndpointSet>| {
-        let (kept, more) = check_endpoints(Arc::unwrap_or_clone(endpoints));
-        dropped.extend(more);
-        Arc::new(kept)
-    };
-    let op = match op {
-        Op::Delete { key } => Op::Delete { key },
-        Op::PutEndpoints { key, leaf, endpoints } => {
-            Op::PutEndpoints { key, leaf, endpoints: checked(endpoints) }
-        }
-        Op::Put { key, leaf, spec, endpoints } => {
-            check_export(&key, &spec)?;
-            Op::Put { key, leaf, spec, endpoints: checked(endpoints) }
-        }
-    };
-    Ok((op, dropped))
-}
-
 /// A registry without ports, on a clock that stands still.
 #[cfg(test)]
 pub(crate) fn in_memory() -> (Arc<Service>, crate::metrics::Metrics) {
@@ -457,15 +436,8 @@ pub(crate) fn in_memory() -> (Arc<Service>, crate::metrics::Metrics) {
     use crate::store::{Calls, Memory};
 
     let (clock, timing) = (Arc::new(ManualClock::default()), Timing::default());
-    let policy = Policy {
-        timing,
-        mass_expiry_threshold_percent: 50,
-        mass_expiry_min_active: 3,
-        mass_expiry_hold: timing.lease(),
-        max_clusters: 1,
-        max_exports: 1,
-        max_writes_per_second: 1,
-    };
+    let limits = Policy::of_lease(timing.lease());
+    let policy = Policy { max_clusters: 1, max_exports: 1, max_writes_per_second: 1, ..limits };
     let metrics = crate::metrics::Metrics::register(&prometheus::Registry::new(), clock.clone()).unwrap();
     let calls = Calls::new(Arc::new(Memory::default()), timing.store_limit(), metrics.clone());
     let keeper = Keeper::new(calls, timing, clock.clone());

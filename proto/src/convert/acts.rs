@@ -9,7 +9,7 @@ use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, Servic
 use mcs_core::model::ExportSpec;
 use mcs_core::registry::{Op, Registration};
 use mcs_core::text::shown;
-use mcs_core::validate::{Dropped, Refusal};
+use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
 use mcs_core::version::{Leaf, Version};
 use std::sync::Arc;
 
@@ -108,6 +108,33 @@ pub struct ReadOp {
     pub key: pb::ServiceKey,
     /// The change and the endpoints left out of it, or why it is refused.
     pub read: Result<(Op, Vec<Dropped>), Refusal>,
+}
+
+impl ReadOp {
+    /// Its key, and the change by the rules of Kubernetes objects: an export that breaks one is refused, an endpoint left
+    /// out beside those that could not be read.
+    pub fn checked(self) -> (pb::ServiceKey, Result<(Op, Vec<Dropped>), Refusal>) {
+        (self.key, self.read.and_then(|(op, unreadable)| check(op, unreadable)))
+    }
+}
+
+fn check(op: Op, mut dropped: Vec<Dropped>) -> Result<(Op, Vec<Dropped>), Refusal> {
+    let mut checked = |endpoints| {
+        let (kept, more) = check_endpoints(Arc::unwrap_or_clone(endpoints));
+        dropped.extend(more);
+        Arc::new(kept)
+    };
+    let op = match op {
+        Op::Delete { key } => Op::Delete { key },
+        Op::PutEndpoints { key, leaf, endpoints } => {
+            Op::PutEndpoints { key, leaf, endpoints: checked(endpoints) }
+        }
+        Op::Put { key, leaf, spec, endpoints } => {
+            check_export(&key, &spec)?;
+            Op::Put { key, leaf, spec, endpoints: checked(endpoints) }
+        }
+    };
+    Ok((op, dropped))
 }
 
 /// Puts changes together from a stream of messages. A change that cannot be read is refused by itself.

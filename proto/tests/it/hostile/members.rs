@@ -6,7 +6,6 @@ use mcs_core::merge::merge;
 use mcs_core::model::{Change, Frame, Object, ObjectKey};
 use mcs_core::registry::{Op, Policy, Refused, Registry};
 use mcs_core::time::Timestamp;
-use mcs_core::timing::Timing;
 use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
 use mcs_core::version::{Sum, Version};
 use mcs_proto::convert::{
@@ -19,7 +18,6 @@ use mcs_proto::pb::sync_request::Step;
 use mcs_proto::status;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Calls of members, one after the other.
@@ -201,7 +199,7 @@ impl World {
         let now = self.now;
         let mut accepted = Vec::new();
         for op in ops {
-            match op.read.and_then(|(op, dropped)| check(op, dropped)) {
+            match op.checked().1 {
                 Ok((op, dropped)) => {
                     dropped.iter().for_each(assert_dropped);
                     assert_reads_back(&op);
@@ -293,34 +291,11 @@ impl World {
 
 fn policy() -> Policy {
     Policy {
-        timing: Timing::of_lease(LEASE),
-        mass_expiry_threshold_percent: 50,
-        mass_expiry_min_active: 3,
-        mass_expiry_hold: LEASE,
         max_clusters: MAX_CLUSTERS,
         max_exports: MAX_EXPORTS,
         max_writes_per_second: 4,
+        ..Policy::of_lease(LEASE)
     }
-}
-
-/// The rules of Kubernetes objects, as the registry looks at them.
-fn check(op: Op, mut dropped: Vec<Dropped>) -> Result<(Op, Vec<Dropped>), Refusal> {
-    let mut checked = |endpoints| {
-        let (kept, more) = check_endpoints(Arc::unwrap_or_clone(endpoints));
-        dropped.extend(more);
-        Arc::new(kept)
-    };
-    let op = match op {
-        Op::Delete { key } => Op::Delete { key },
-        Op::PutEndpoints { key, leaf, endpoints } => {
-            Op::PutEndpoints { key, leaf, endpoints: checked(endpoints) }
-        }
-        Op::Put { key, leaf, spec, endpoints } => {
-            check_export(&key, &spec)?;
-            Op::Put { key, leaf, spec, endpoints: checked(endpoints) }
-        }
-    };
-    Ok((op, dropped))
 }
 
 fn check_members(registry: &Registry) {

@@ -1,7 +1,8 @@
 //! What mutations begin with: scripts in which all goes well, and a few in which it does not.
 
+use super::watch::{id, key, uid};
 use super::{answers, members, watch};
-use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Epoch, Region, ServiceKey};
+use mcs_core::ids::{Build, ClustersetId, Epoch, Region};
 use mcs_core::merge::merge;
 use mcs_core::model::{
     Change, Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, Header, IpFamily, MemberState,
@@ -471,16 +472,4 @@ fn version(seq: u64) -> pb::Version {
 
 fn member(cluster: &str) -> Member {
     Member { clusterset: ClustersetId::new("prod").unwrap(), cluster: id(cluster), uid: uid(cluster) }
-}
-
-fn id(cluster: &str) -> ClusterId {
-    ClusterId::new(cluster).unwrap()
-}
-
-fn uid(cluster: &str) -> ClusterUid {
-    ClusterUid::new(format!("uid-of-{cluster}")).unwrap()
-}
-
-fn key(name: &str) -> ServiceKey {
-    ServiceKey::new("shop", name).unwrap()
 }

@@ -251,14 +251,14 @@ fn own_endpoints() -> Arc<EndpointSet> {
     Arc::new(set)
 }
 
-fn id(cluster: &str) -> ClusterId {
+pub fn id(cluster: &str) -> ClusterId {
     ClusterId::new(cluster).unwrap()
 }
 
-fn uid(cluster: &str) -> ClusterUid {
+pub fn uid(cluster: &str) -> ClusterUid {
     ClusterUid::new(format!("uid-of-{cluster}")).unwrap()
 }
 
-fn key(name: &str) -> ServiceKey {
+pub fn key(name: &str) -> ServiceKey {
     ServiceKey::new("shop", name).unwrap()
 }
