@@ -28,7 +28,7 @@ pub(crate) enum Limit {
     SyncNames,
     /// Bytes of one answer.
     AnswerBytes,
-    /// Large answers of REST that are being read.
+    /// Large answers of both ports that are being read.
     LargeAnswers,
 }
 
@@ -147,6 +147,21 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// Why the body of a request cannot be read on, where this process ended it.
+    pub(crate) fn of_body(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if let Some(slow) = error.downcast_ref::<TooSlow>() {
+                return Some(Self::TooSlow(*slow));
+            }
+            if let Some(crowded) = error.downcast_ref::<Crowded>() {
+                return Some(Self::Crowded(*crowded));
+            }
+            cause = error.source();
+        }
+        None
+    }
+
     /// The limit that was hit, by its flag where it has one.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         match self {

@@ -15,7 +15,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http_body_util::BodyExt;
-use mcs_runtime::http::{Crowded, Pace, TooSlow, pace};
+use mcs_runtime::http::{Pace, pace};
 use tonic::Status;
 
 use crate::error::Error;
@@ -93,18 +93,9 @@ async fn keep_pace(rule: State<Pace>, request: Request, next: Next) -> Response 
 
 /// Gives a request that comes too slowly, or for which there is no memory, a code of its own.
 async fn tell_cause(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
-    let told = move |error: axum::Error| {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-        while let Some(error) = cause {
-            if let Some(slow) = error.downcast_ref::<TooSlow>() {
-                return Status::from(metrics.failed(Error::TooSlow(*slow))).into();
-            }
-            if let Some(crowded) = error.downcast_ref::<Crowded>() {
-                return Status::from(metrics.failed(Error::Crowded(*crowded))).into();
-            }
-            cause = error.source();
-        }
-        Box::<dyn std::error::Error + Send + Sync>::from(error)
+    let told = move |error: axum::Error| match Error::of_body(&error) {
+        Some(cause) => Status::from(metrics.failed(cause)).into(),
+        None => Box::<dyn std::error::Error + Send + Sync>::from(error),
     };
     next.run(request.map(|body| Body::new(body.map_err(told)))).await
 }

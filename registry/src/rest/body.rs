@@ -9,7 +9,6 @@ use axum::http::{HeaderMap, HeaderName};
 use bytes::{Buf, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use mcs_proto::convert::ConversionError;
-use mcs_runtime::http::{Crowded, TooSlow};
 use serde_json::{Map, Value};
 use tonic::Status;
 
@@ -74,17 +73,8 @@ fn is_longer(body: &Body, most: usize) -> bool {
 
 /// Why a body cannot be read on.
 fn broken(error: &(dyn StdError + 'static)) -> Error {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(slow) = error.downcast_ref::<TooSlow>() {
-            return Error::TooSlow(*slow);
-        }
-        if let Some(crowded) = error.downcast_ref::<Crowded>() {
-            return Error::Crowded(*crowded);
-        }
-        cause = error.source();
-    }
-    Error::Stream(Status::cancelled(format!("the body cannot be read: {error}")))
+    let unknown = || Error::Stream(Status::cancelled(format!("the body cannot be read: {error}")));
+    Error::of_body(error).unwrap_or_else(unknown)
 }
 
 /// Objects one after another, with or without line ends between them.

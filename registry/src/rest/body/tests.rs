@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use futures::stream;
-use mcs_runtime::http::Pace;
+use mcs_runtime::http::{Pace, TooSlow};
 use serde_json::json;
 
 use super::*;
