@@ -1,17 +1,22 @@
 //! One clusterset: what [`Registry`] decides, and the log that watchers follow.
 //!
-//! Every access goes through one lock and is preceded by a look at the clock, so that no answer shows a lease that has
+//! Every call goes through one lock and is preceded by a look at the clock, so that no answer shows a lease that has
 //! run out. What changed is encoded once, when it changes, and told to all watchers by a revision; they take it from
-//! the log at their own pace. Verdicts that a change tells of are logged when the lock is free again.
+//! the log at their own pace. The log has a lock of its own, which watchers share: they wait for no call that is served
+//! meanwhile, and no call waits for more than one batch of each that reads. It is written under the lock of the
+//! registry, so it has all that a call changed before the call is answered. Verdicts that a change tells of are logged
+//! when the locks are free again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use mcs_core::ids::{ClustersetId, Epoch};
+use mcs_core::ids::{ClusterId, ClustersetId, Epoch};
 use mcs_core::log::StateLog;
-use mcs_core::model::{Object, ObjectKey};
+use mcs_core::model::{Object, ObjectKey, PartSet};
 use mcs_core::registry::{Policy, Registry, Restored};
 use mcs_core::time::{Clock, Timestamp};
+use mcs_core::version::Version;
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::frames::change_steps;
 use tokio::sync::{OnceCell, watch};
@@ -29,9 +34,11 @@ pub(crate) type Steps = Arc<[EncodedStep]>;
 pub(crate) struct Clusterset {
     id: ClustersetId,
     state: Mutex<State>,
+    shown: RwLock<Shown>,
     reached: watch::Sender<Reached>,
     clock: Arc<dyn Clock>,
     lease: Duration,
+    absent_grace: Duration,
     epoch: Epoch,
     /// Set once what the store holds was read.
     read: OnceCell<()>,
@@ -43,14 +50,56 @@ pub(crate) type Reached = (u64, bool);
 /// What is behind the lock.
 pub(crate) struct State {
     pub(crate) registry: Registry,
-    pub(crate) log: StateLog<Steps>,
+    /// What changed, and is not in the log yet.
+    untold: Vec<Told>,
     unsaved: Unsaved,
     verdicts: Verdicts,
     refusals: Refusals,
 }
 
+/// A change for the log.
+struct Told {
+    key: ObjectKey,
+    revision: u64,
+    removed: bool,
+    steps: Steps,
+}
+
+/// What watchers see.
+#[derive(Default)]
+pub(crate) struct Shown {
+    pub(crate) log: StateLog<Steps>,
+    /// Whether every cluster is known.
+    pub(crate) complete: bool,
+    /// The set that each cluster's parts in the log are, where that is known, and as of which version. It stands while
+    /// no section tells another one: a set that changes has another sum.
+    proven: BTreeMap<ClusterId, (PartSet, Version)>,
+}
+
+impl Shown {
+    /// The set that the parts of `cluster` are, and the version as of which it is all of them.
+    pub(crate) fn proven(&self, cluster: &ClusterId) -> Option<(PartSet, Version)> {
+        self.proven.get(cluster).cloned()
+    }
+
+    fn take(&mut self, told: Told, registry: &Registry) {
+        let Told { key, revision, removed, steps } = told;
+        if let ObjectKey::Section(cluster) = &key {
+            match registry.proven(cluster) {
+                Some(proven) => drop(self.proven.insert(cluster.clone(), proven)),
+                None => drop(self.proven.remove(cluster)),
+            }
+        }
+        if removed {
+            self.log.append_removal(key, revision, steps);
+        } else {
+            self.log.append(key, revision, Some(steps));
+        }
+    }
+}
+
 impl State {
-    /// Takes what the registry changed into the log, and says what was judged.
+    /// Encodes what the registry changed, and says what was judged.
     fn drain(&mut self, cause: Cause, now: Timestamp) -> Vec<Verdict> {
         let mut judged = self.verdicts.of_all(&self.registry, now);
         while let Some(change) = self.registry.next_change() {
@@ -63,10 +112,8 @@ impl State {
                 judged.extend(self.verdicts.of_one(cluster, section, cause, &self.registry, now));
             }
             let steps = change_steps(&change).iter().map(EncodedStep::from).collect();
-            match change.object {
-                Some(_) => self.log.append(change.key, change.revision, Some(steps)),
-                None => self.log.append_removal(change.key, change.revision, steps),
-            }
+            let removed = change.object.is_none();
+            self.untold.push(Told { key: change.key, revision: change.revision, removed, steps });
         }
         judged
     }
@@ -76,18 +123,21 @@ impl Clusterset {
     /// A clusterset without clusters.
     pub(crate) fn new(id: ClustersetId, policy: Policy, epoch: Epoch, clock: Arc<dyn Clock>) -> Self {
         let registry = Registry::new(policy, epoch, clock.elapsed());
+        let absent_grace = registry.absent_grace();
         Self {
             id,
             state: Mutex::new(State {
                 registry,
-                log: StateLog::default(),
+                untold: Vec::new(),
                 unsaved: Unsaved::default(),
                 verdicts: Verdicts::default(),
                 refusals: Refusals::default(),
             }),
+            shown: RwLock::default(),
             reached: watch::Sender::new((0, false)),
             clock,
             lease: policy.timing.lease(),
+            absent_grace,
             epoch,
             read: OnceCell::new(),
         }
@@ -157,7 +207,8 @@ impl Clusterset {
         let before = state.drain(Cause::Time, now);
         let answer = act(&mut state, now);
         let after = state.drain(Cause::Call, now);
-        let reached = (state.log.revision(), state.registry.is_complete(now));
+        let reached = (state.registry.revision(), state.registry.is_complete(now));
+        self.show(&mut state, reached);
         drop(state);
         let verdicts = |judged: Vec<Verdict>| judged.iter().for_each(|verdict| verdict.log(&self.id));
         verdicts(before);
@@ -172,6 +223,22 @@ impl Clusterset {
             newer
         });
         answer
+    }
+
+    /// Takes what is untold into the log.
+    fn show(&self, state: &mut State, (_, complete): Reached) {
+        let State { registry, untold, .. } = state;
+        if untold.is_empty() && self.shown(|shown| shown.complete) == complete {
+            return;
+        }
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        untold.drain(..).for_each(|told| shown.take(told, registry));
+        shown.complete = complete;
+    }
+
+    /// Looks at what watchers see.
+    pub(crate) fn shown<T>(&self, look: impl FnOnce(&Shown) -> T) -> T {
+        look(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Lets the registry judge, and wakes watchers that may have to be told of its completeness. Says when it is to be
@@ -198,6 +265,17 @@ impl Clusterset {
     /// The lease of its clusters.
     pub(crate) const fn lease(&self) -> Duration {
         self.lease
+    }
+
+    /// How long importers keep a cluster that a complete view does not list.
+    pub(crate) const fn absent_grace(&self) -> Duration {
+        self.absent_grace
+    }
+
+    /// Has the log keep so many removals from now on, and forget all else.
+    #[cfg(test)]
+    pub(crate) fn keep_removals(&self, most: usize) {
+        self.shown.write().unwrap_or_else(PoisonError::into_inner).log = StateLog::keeping(most);
     }
 
     /// Names the log.

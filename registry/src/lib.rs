@@ -6,11 +6,11 @@
 //! | [`args`] | flags → [`Config`] |
 //! | `caller` | who calls, and what that allows |
 //! | `service` | use cases: checks what comes in, finds the clusterset, answers |
-//! | `clusterset` | one clusterset: [`mcs_core::registry`] and [`mcs_core::log`] behind a lock; a change is encoded once |
+//! | `clusterset` | one clusterset: [`mcs_core::registry`] and [`mcs_core::log`], each behind a lock; a change is encoded once |
 //! | [`store`] | where records are kept besides memory: one narrow trait, and the store that is memory |
 //! | `keeper`, `unsaved` | what the store does not hold yet, and how it gets there |
 //! | `verdicts`, `refusals` | what is logged of leases and members, and of what was refused |
-//! | `watch` | a watcher: a cursor into the log |
+//! | `watch` | the stream of one watcher |
 //! | `pages` | large answers: made away from the threads that serve controllers, few held at once |
 //! | `lists` | pages of clusters, exports and imports |
 //! | `calls` | the calls of the API: messages in, messages out |

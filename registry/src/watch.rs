@@ -11,22 +11,21 @@ mod record;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::Stream;
 use mcs_core::ids::{Build, ClusterId, Epoch};
 use mcs_core::model::{Frame, Since};
-use mcs_core::time::Timestamp;
 use mcs_core::timing::Timing;
 use mcs_core::watch::{Told, Watcher};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::frames::steps;
 use mcs_runtime::shutdown::Watch;
 use tokio::sync::watch;
+use tokio::time::{Interval, interval};
 use tonic::Status;
 
 use self::record::Record;
-use crate::clusterset::{Clusterset, Reached, State, Steps};
+use crate::clusterset::{Clusterset, Reached, Shown, Steps};
 use crate::error::Error;
 use crate::metrics::Watches;
 
@@ -49,7 +48,8 @@ struct Streamed {
     build: Build,
     batch: VecDeque<EncodedStep>,
     changes: watch::Receiver<Reached>,
-    progress: Duration,
+    /// Ticks when nothing was told for so long that the stream looks dead.
+    progress: Interval,
     record: Record,
     shutdown: Watch,
     ended: bool,
@@ -73,7 +73,7 @@ pub(crate) fn stream(
         build,
         batch: VecDeque::new(),
         changes: clusterset.changes(),
-        progress: Timing::of_lease(clusterset.lease()).progress(),
+        progress: interval(Timing::of_lease(clusterset.lease()).progress()),
         record,
         shutdown,
         ended: false,
@@ -98,8 +98,9 @@ impl Streamed {
             }
             self.changes.mark_unchanged();
             let clusterset = Arc::clone(&self.clusterset);
-            let more = clusterset.with(|state, now| self.fill(state, now));
+            let more = clusterset.shown(|shown| self.fill(shown));
             if !self.batch.is_empty() {
+                self.progress.reset();
                 let bytes = self.batch.iter().map(EncodedStep::len).sum();
                 self.record.tells(self.batch.len(), bytes, self.watcher.revision());
             }
@@ -113,15 +114,15 @@ impl Streamed {
                 // It ends only with the clusterset, which this watcher holds.
                 _ = self.changes.changed() => {}
                 // That the stream lives is told by saying again whether the view is complete.
-                () = tokio::time::sleep(self.progress) => self.watcher.remind(),
+                _ = self.progress.tick() => self.watcher.remind(),
             }
         }
     }
 
     /// Takes the next batch from the log; says whether there may be more.
-    fn fill(&mut self, state: &State, now: Timestamp) -> bool {
+    fn fill(&mut self, shown: &Shown) -> bool {
         let Self { watcher, batch, record, build, clusterset, .. } = self;
-        let (registry, lease) = (&state.registry, clusterset.lease());
+        let lease = clusterset.lease();
         let encoded = |frame: Frame| steps(&frame, lease).iter().map(EncodedStep::from).collect::<Vec<_>>();
         let mut bytes = 0;
         let take = |told: Told<'_, Steps>| {
@@ -129,7 +130,7 @@ impl Streamed {
             match told {
                 Told::Begin => {
                     record.begins();
-                    let (epoch, absent_grace) = (registry.epoch(), registry.absent_grace());
+                    let (epoch, absent_grace) = (clusterset.epoch(), clusterset.absent_grace());
                     batch.extend(encoded(Frame::Begin { epoch, absent_grace, build: build.clone() }));
                 }
                 Told::Kept(cluster, set, version) => {
@@ -147,8 +148,7 @@ impl Streamed {
             bytes += batch.range(before..).map(EncodedStep::len).sum::<usize>();
             if bytes < BATCH_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let proven = |cluster: &ClusterId| registry.proven(cluster);
-        watcher.tell(&state.log, registry.is_complete(now), proven, take)
+        watcher.tell(&shown.log, shown.complete, |cluster| shown.proven(cluster), take)
     }
 }
 

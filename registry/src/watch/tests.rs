@@ -1,10 +1,10 @@
 //! Watchers that read slowly, which no network makes slow to order.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
-use mcs_core::log::StateLog;
 use mcs_core::model::{Change, EndpointSet, ExportSpec, Object, ObjectKey, Since};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::ManualClock;
@@ -17,6 +17,7 @@ use prometheus::TextEncoder;
 use prost::Message;
 
 use super::*;
+use crate::clusterset::State;
 use crate::metrics::Metrics;
 
 #[tokio::test]
@@ -65,7 +66,7 @@ async fn what_changes_while_a_snapshot_is_told_follows_before_its_end() {
 async fn a_change_is_the_same_bytes_for_every_watcher() {
     let mut exporter = Exporter::new();
     exporter.put("cart");
-    let steps = |key: ObjectKey| exporter.clusterset.with(|state, _| state.log.get(&key).cloned()).unwrap();
+    let steps = |key: ObjectKey| exporter.clusterset.shown(|shown| shown.log.get(&key).cloned()).unwrap();
     let part = steps(ObjectKey::Part(key("cart"), cluster()));
     let mut told = Vec::new();
     for _ in 0..3 {
@@ -107,10 +108,62 @@ async fn a_drain_ends_a_watcher_that_has_more_to_read() {
     assert!(watcher.stream.next().await.is_none());
 }
 
+/// Time is that of the runtime: nothing here waits for a socket.
+#[tokio::test(start_paused = true)]
+async fn progress_is_told_a_third_of_a_lease_after_the_last_message_and_not_a_tick_before() {
+    let mut exporter = Exporter::new();
+    let progress = Timing::default().progress();
+    let tick = Duration::from_millis(1);
+    exporter.put("cart");
+    let mut watcher = exporter.watch();
+    // Begin, section, header, part, end.
+    watcher.read(5).await;
+    for _ in 0..3 {
+        assert!(tokio::time::timeout(progress - tick, watcher.read(1)).await.is_err());
+        let told = tokio::time::timeout(2 * tick, watcher.read(1)).await.unwrap();
+        assert!(matches!(told[..], [Frame::Progress { .. }]), "{told:?}");
+        // A change, told as part and section, is a sign of life too.
+        tokio::time::sleep(progress / 2).await;
+        exporter.put("cart");
+        watcher.read(2).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watcher_that_reads_nothing_holds_one_batch() {
+    let mut exporter = Exporter::new();
+    let object = BATCH_BYTES / 4;
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        exporter.put_with_label(name, &"x".repeat(object));
+    }
+    let held = |exporter: &Exporter| {
+        let text = TextEncoder::new().encode_to_string(&exporter.registry.gather()).unwrap();
+        let bytes = text.lines().find_map(|line| line.strip_prefix("mcs_registry_watch_bytes_total "));
+        bytes.unwrap().parse::<usize>().unwrap()
+    };
+    let mut watcher = exporter.watch();
+    watcher.read(1).await;
+    let taken = held(&exporter);
+    assert!(
+        (BATCH_BYTES..BATCH_BYTES + 2 * object).contains(&taken),
+        "{taken} bytes were taken from the log"
+    );
+    for _ in 0..100 {
+        exporter.put_with_label("a", &"y".repeat(object));
+    }
+    assert_eq!(held(&exporter), taken, "what is not read is not taken");
+    loop {
+        if let [Frame::End { .. }] = watcher.read(1).await[..] {
+            break;
+        }
+    }
+    assert!(held(&exporter) < 11 * object, "a hundred states that were superseded are skipped");
+}
+
 #[tokio::test]
 async fn how_watches_go_is_counted() {
     let mut exporter = Exporter::new();
-    exporter.clusterset.with(|state, _| state.log = StateLog::keeping(1));
+    exporter.clusterset.keep_removals(1);
     exporter.put("cart");
     let counts = |exporter: &Exporter| {
         let text = TextEncoder::new().encode_to_string(&exporter.registry.gather()).unwrap();

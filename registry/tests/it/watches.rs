@@ -2,13 +2,13 @@
 
 use mcs_core::ids::{Build, Region};
 use mcs_core::model::{
-    Change, Frame, GoodPort, Header, ImportDefinition, IpFamily, MemberState, Object, ObjectKey, Part,
-    PartSet, Participant, Section, Since,
+    Change, Conflict, ConflictField, Frame, GoodPort, Header, ImportDefinition, IpFamily, MemberState,
+    Object, ObjectKey, Part, PartSet, Participant, Section, Since,
 };
 use mcs_core::registry::Op;
-use mcs_core::time::Timestamp;
-use mcs_core::version::{Sum, Version};
-use mcs_core::view::{Decision, Source, View};
+use mcs_core::time::{Timestamp, WallTime};
+use mcs_core::version::{Leaf, Sum, Version};
+use mcs_core::view::{Decision, OwnExport, Source, View};
 use mcs_proto::client::WatchStream;
 use mcs_proto::pb;
 use mcs_proto::pb::imports_client::ImportsClient;
@@ -296,4 +296,50 @@ async fn what_a_watcher_has_is_read_with_its_fields() {
         ..pb::WatchRequest::default()
     };
     client.watch(request).await.unwrap();
+}
+
+/// Accepted, in conflict, with whom, and expired: a controller learns it of its own exports by the watch, without any
+/// message of its own.
+#[tokio::test]
+async fn the_state_of_its_own_exports_reaches_a_cluster_by_its_watch() {
+    let registry = Started::new().await;
+    let (mut east, mut west) = (registry.register("east").await, registry.register("west").await);
+    let mut view = View::new(id("east"));
+    let client = registry.client.clone();
+    let mut watch = client.watch(&prod(), &id("east"), None, Since::default()).await.unwrap();
+    let mut parts = 0;
+    let until =
+        async |watch: &mut WatchStream, view: &mut View, parts: &mut usize, is_so: fn(&View) -> bool| {
+            while !is_so(view) {
+                let frame = tokio::time::timeout(LIMIT, watch.next()).await.unwrap().unwrap();
+                *parts +=
+                    usize::from(matches!(&frame, Frame::Change(Change { key: ObjectKey::Part(..), .. })));
+                view.handle_frame(frame, Timestamp::ZERO).unwrap();
+            }
+        };
+    east.write(&[put("cart", 1)]).await;
+    until(&mut watch, &mut view, &mut parts, |view| view.own_export(&key("cart")).is_some()).await;
+    let accepted = OwnExport { version: Version::new(1, 2), conflicts: Vec::new(), participants: 1 };
+    assert_eq!((view.own_export(&key("cart")), parts), (Some(accepted), 0), "its own endpoints are not told");
+
+    let mut other = spec();
+    other.created_at = WallTime::from_unix_secs(other.created_at.unix_secs() - 1);
+    other.ports[0].port = 81;
+    let (other, endpoints) = (Arc::new(other), Arc::new(endpoints(1)));
+    let leaf = Leaf::of(&key("cart"), &other, &endpoints);
+    west.write(&[Op::Put { key: key("cart"), leaf, spec: other, endpoints }]).await;
+    let conflicts = |view: &View| view.own_export(&key("cart")).is_some_and(|own| own.participants == 2);
+    until(&mut watch, &mut view, &mut parts, conflicts).await;
+    let conflict = Conflict { field: ConflictField::Ports, winner: id("west"), differing: 1, clusters: 2 };
+    let own = view.own_export(&key("cart")).unwrap();
+    assert_eq!((own.version, own.conflicts), (Version::new(1, 2), vec![conflict]));
+
+    let own = view.own_section().unwrap();
+    assert_eq!((&own.uid, own.state, own.whole), (&east.member.uid, MemberState::Active, true));
+    registry.pass(LEASE / 2).await;
+    west.client.renew(&west.member, west.version(), west.sum).await.unwrap();
+    registry.pass(LEASE / 2).await;
+    let expired = |view: &View| view.own_section().is_some_and(|own| own.state == MemberState::Expired);
+    until(&mut watch, &mut view, &mut parts, expired).await;
+    assert!(view.own_export(&key("cart")).is_some(), "it stays in the merge");
 }
