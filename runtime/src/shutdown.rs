@@ -6,7 +6,7 @@
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 /// The one who says when the program ends: the signals, or a test.
@@ -15,11 +15,19 @@ pub struct Shutdown {
     watch: Watch,
 }
 
-/// Learns of the end of the program. Cheap to clone.
+/// Learns of the end of the program. Cheap to clone, and to ask: streams ask with each message.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    draining: CancellationToken,
-    aborted: CancellationToken,
+    phase: watch::Sender<Phase>,
+}
+
+/// How far the end has come; it never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    #[default]
+    Running,
+    Draining,
+    Aborted,
 }
 
 impl Shutdown {
@@ -46,35 +54,48 @@ impl Shutdown {
 
     /// Begins to drain: take no new work, finish what is under way.
     pub fn drain(&self) {
-        self.watch.draining.cancel();
+        self.watch.enter(Phase::Draining);
     }
 
     /// Ends at once. What drains learns of it as well.
     pub fn abort(&self) {
-        self.drain();
-        self.watch.aborted.cancel();
+        self.watch.enter(Phase::Aborted);
     }
 }
 
 impl Watch {
     /// Waits until draining began; at once when it already has.
     pub async fn draining(&self) {
-        self.draining.cancelled().await;
+        self.reached(Phase::Draining).await;
     }
 
     /// Like [`Watch::draining`], for a future that must own what it waits on.
     pub fn draining_owned(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.draining.clone().cancelled_owned()
+        let watch = self.clone();
+        async move { watch.draining().await }
     }
 
     /// Whether draining began.
     pub fn is_draining(&self) -> bool {
-        self.draining.is_cancelled()
+        *self.phase.borrow() >= Phase::Draining
     }
 
     /// Waits until the program is to end at once.
     pub async fn aborted(&self) {
-        self.aborted.cancelled().await;
+        self.reached(Phase::Aborted).await;
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.send_if_modified(|reached| {
+            let before = *reached;
+            *reached = before.max(phase);
+            before < phase
+        });
+    }
+
+    async fn reached(&self, phase: Phase) {
+        // It does not fail: this handle can send, too.
+        let _ = self.phase.subscribe().wait_for(|reached| *reached >= phase).await;
     }
 }
 
@@ -104,7 +125,7 @@ mod tests {
         shutdown.drain();
         let late = shutdown.watch();
         late.draining().await;
-        assert_eq!((late.is_draining(), late.aborted.is_cancelled()), (true, false));
+        assert_eq!((late.is_draining(), *late.phase.borrow()), (true, Phase::Draining));
     }
 
     #[tokio::test]
