@@ -15,27 +15,39 @@
 //! Rejected: carrying a port whose name differs under the import's name. The cluster's endpoints would then be reached
 //! through a definition that is not theirs, and a rename in one cluster would go unnoticed in all others.
 
-use crate::ids::ClusterId;
+use crate::ids::{ClusterId, ClusterUid};
 use crate::model::{
     Conflict, ConflictField, ExportSpec, GoodPort, Header, ImportDefinition, IpFamily, Participant, Port,
 };
 use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// One cluster's export of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exported<'a> {
+    /// The cluster's UID.
+    pub uid: &'a ClusterUid,
+    /// The version of the definition.
+    pub version: Version,
+    /// The definition.
+    pub spec: &'a ExportSpec,
+}
+
 /// Merges all exports of one Service; none when there is no export.
-pub fn merge(exports: &BTreeMap<ClusterId, (Version, &ExportSpec)>) -> Option<Header> {
+pub fn merge(exports: &BTreeMap<ClusterId, Exported<'_>>) -> Option<Header> {
     let mut by_age: Vec<(&ClusterId, &ExportSpec)> =
-        exports.iter().map(|(cluster, (_, spec))| (cluster, *spec)).collect();
+        exports.iter().map(|(cluster, export)| (cluster, export.spec)).collect();
     by_age.sort_by_key(|(cluster, spec)| (spec.created_at, *cluster));
     let (winner, oldest) = by_age.first()?;
 
     let ports = merge_ports(&by_age);
     let participants = exports
         .iter()
-        .map(|(cluster, (version, spec))| Participant {
+        .map(|(cluster, export)| Participant {
             cluster: cluster.clone(),
-            version: *version,
-            good_ports: good_ports(&ports, &spec.ports),
+            uid: export.uid.clone(),
+            version: export.version,
+            good_ports: good_ports(&ports, &export.spec.ports),
         })
         .collect();
     let definition = ImportDefinition {

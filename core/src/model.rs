@@ -9,7 +9,7 @@ mod watched;
 pub use endpoints::{Endpoint, EndpointPort, EndpointSet, GroupKey};
 pub use watched::{Change, Frame, MemberState, Object, ObjectKey, Part, PartSet, Section, Since};
 
-use crate::ids::ClusterId;
+use crate::ids::{ClusterId, ClusterUid};
 use crate::time::WallTime;
 use crate::version::{Fields, Leaf, Version};
 use std::collections::BTreeMap;
@@ -283,6 +283,8 @@ pub struct Conflict {
 pub struct Participant {
     /// The cluster.
     pub cluster: ClusterId,
+    /// Its UID: versions are compared with those of the same cluster only.
+    pub uid: ClusterUid,
     /// The version of its export that was merged.
     pub version: Version,
     /// The import's ports that its own export defines identically, by their name in the import, and the name that the

@@ -278,7 +278,7 @@ fn apply(
     let spec = export.spec.clone();
     let effect = member.put(&key, export);
     if effect == PutEffect::Definition {
-        services.put(&key, cluster, version, spec);
+        services.put(&key, cluster, &member.uid, version, spec);
         act.merges.insert(key.clone());
     }
     if effect != PutEffect::Nothing {

@@ -54,7 +54,7 @@ impl Registry {
         for (key, export) in &exports {
             held.add(export.leaf);
             endpoints += export.endpoints.len();
-            self.services.put(key, cluster, export.version, export.spec.clone());
+            self.services.put(key, cluster, &uid, export.version, export.spec.clone());
         }
         let mut member = Member {
             region,

@@ -1,7 +1,7 @@
 //! Which clusters export a Service, and what their exports merge into.
 
-use crate::ids::{ClusterId, ServiceKey};
-use crate::merge::merge;
+use crate::ids::{ClusterId, ClusterUid, ServiceKey};
+use crate::merge::{Exported, merge};
 use crate::model::{ExportSpec, Header};
 use crate::version::Version;
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ struct Service {
 
 #[derive(Debug)]
 struct Definition {
+    uid: ClusterUid,
     /// The act that made the definition what it is; later acts that changed endpoints only do not count, so that the
     /// merge is a function of the definitions alone.
     version: Version,
@@ -47,11 +48,12 @@ impl Services {
         &mut self,
         key: &ServiceKey,
         cluster: &ClusterId,
+        uid: &ClusterUid,
         version: Version,
         spec: Arc<ExportSpec>,
     ) {
         let service = self.by_key.entry(key.clone()).or_default();
-        service.exports.insert(cluster.clone(), Definition { version, spec });
+        service.exports.insert(cluster.clone(), Definition { uid: uid.clone(), version, spec });
     }
 
     pub(super) fn delete(&mut self, key: &ServiceKey, cluster: &ClusterId) {
@@ -63,11 +65,13 @@ impl Services {
     /// Merges one Service anew from the exports of the clusters that count.
     pub(super) fn merge(&mut self, key: &ServiceKey, counts: impl Fn(&ClusterId) -> bool) -> Merged {
         let Some(service) = self.by_key.get_mut(key) else { return Merged::Same };
-        let counted: BTreeMap<ClusterId, (Version, &ExportSpec)> = service
+        let counted: BTreeMap<ClusterId, Exported<'_>> = service
             .exports
             .iter()
             .filter(|(cluster, _)| counts(cluster))
-            .map(|(cluster, definition)| (cluster.clone(), (definition.version, &*definition.spec)))
+            .map(|(cluster, Definition { uid, version, spec })| {
+                (cluster.clone(), Exported { uid, version: *version, spec })
+            })
             .collect();
         let header = merge(&counted);
         let merged = match (&service.header, header) {

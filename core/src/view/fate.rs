@@ -190,14 +190,17 @@ impl View {
             if self.standing(cluster) == Standing::Gone {
                 return true;
             }
+            // A merge is told before the section, which may be that of another cluster that had the id.
             let section = self.clusters.get(cluster).and_then(|known| known.told_in(self.watch.snapshot));
+            let section = section.filter(|section| section.uid == participant.uid);
             let merged = service.sources.get(cluster).and_then(|known| known.merged.as_ref());
-            match merged.filter(|(of, _)| of.as_ref() == section.map(|section| &section.uid)) {
-                Some((_, version)) => {
+            match (merged.filter(|(of, _)| *of == participant.uid), section) {
+                (Some((_, version)), section) => {
                     participant.version >= *version
                         || section.is_some_and(|section| proves(section, *version))
                 }
-                None => !section.is_some_and(|section| self.lags(section)),
+                (None, Some(section)) => !self.lags(section),
+                (None, None) => self.is_newest(&participant.uid, participant.version),
             }
         });
         all_shown && none_missing && none_older
@@ -268,6 +271,11 @@ impl View {
         self.seen.get(&section.uid).is_some_and(|seen| section.version < *seen)
     }
 
+    /// Whether what `uid` said as of `version` is newer than all that was seen of it as a whole.
+    fn is_newest(&self, uid: &ClusterUid, version: Version) -> bool {
+        self.seen.get(uid).is_none_or(|seen| version > *seen)
+    }
+
     /// Whether `section` is recent enough to say that a part that is not told is gone.
     fn is_past(&self, section: &Section, known: &Known) -> bool {
         let own = self.clusters.get(&self.own).and_then(|own| own.told_in(self.watch.snapshot));
@@ -284,14 +292,15 @@ impl View {
     /// The version of which `part` is the state, if it is not older than what was seen. A part may be older than that
     /// and be the state all the same: another registry, where the content never was another one, was not told it
     /// again; then its section says so. A part that is new here, but belongs to a state older than one that was seen
-    /// whole, was deleted in between.
+    /// whole, was deleted in between. What a whole section has told is the state as of its version, which is noted so:
+    /// a registry that lags may have a state from between the two.
     fn counts_as(&self, part: &Part, known: &Known, section: &Section) -> Option<Version> {
         let counts = match known.floor_of(&part.uid) {
-            Some(floor) if part.version < floor => return proves(section, floor).then_some(section.version),
-            Some(_) => true,
-            None => !self.lags(section) || self.seen.get(&part.uid).is_none_or(|seen| part.version > *seen),
+            Some(floor) => part.version >= floor || proves(section, floor),
+            None => !self.lags(section) || self.is_newest(&part.uid, part.version),
         };
-        counts.then_some(part.version)
+        let as_of = if section.whole { part.version.max(section.version) } else { part.version };
+        counts.then_some(as_of)
     }
 
     /// The merge, if the present view tells it.

@@ -270,18 +270,16 @@ impl View {
             .filter_map(|(cluster, known)| Some((cluster.clone(), known.merged.take()?)))
             .collect();
         for participant in &header.participants {
-            let cluster = &participant.cluster;
+            let (cluster, uid) = (&participant.cluster, &participant.uid);
             let section = self.clusters.get(cluster).and_then(|known| known.told_in(self.watch.snapshot));
-            let uid = section.map(|section| section.uid.clone());
-            // An older definition than before counts where the section proves that it is still the newest, or while
-            // the cluster is gone.
-            let floor =
-                before.remove(cluster).filter(|(of, version)| *of == uid && *version > participant.version);
-            let version = floor.map_or(participant.version, |(_, floor)| {
-                section.map_or(floor, |section| section.version.max(floor))
-            });
+            // It is the definition as of the section, where that is whole. Of a cluster that is gone an older one than
+            // before counts as well.
+            let floor = before.remove(cluster).filter(|(of, _)| of == uid).map(|(_, version)| version);
+            let whole = section.filter(|section| section.uid == *uid && section.whole);
+            let at_least = floor.max(whole.map(|section| section.version));
+            let version = at_least.map_or(participant.version, |at| at.max(participant.version));
             let known = service.sources.entry(cluster.clone()).or_default();
-            known.merged = Some((uid, version));
+            known.merged = Some((uid.clone(), version));
             self.by_cluster.entry(cluster.clone()).or_default().insert(key.clone());
         }
         service.settled = Some(header);

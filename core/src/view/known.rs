@@ -50,8 +50,8 @@ pub(super) struct Known {
     pub(super) floor: Option<(ClusterUid, Version)>,
     /// What is applied of it here.
     pub(super) applied: Option<AppliedSource>,
-    /// The export that went into the last merge that counted, and whose it was where that is known.
-    pub(super) merged: Option<(Option<ClusterUid>, Version)>,
+    /// Whose export went into the last merge that counted, and as of which version.
+    pub(super) merged: Option<(ClusterUid, Version)>,
 }
 
 impl Known {

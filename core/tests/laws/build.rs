@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where the input it makes is wrong")]
 
-use mcs_core::ids::{ClusterId, ServiceKey};
-use mcs_core::merge::merge;
+use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
+use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{
     Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, Header, InternalTrafficPolicy, IpFamily, Port,
     Protocol, ServiceType, SessionAffinity,
@@ -15,6 +15,10 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) fn uid(name: &str) -> ClusterUid {
+    ClusterUid::new(format!("uid-{name}")).unwrap()
+}
 
 pub(crate) fn cluster(name: &str) -> ClusterId {
     ClusterId::new(name).unwrap()
@@ -46,11 +50,11 @@ pub(crate) fn export(created_at: i64, ports: impl IntoIterator<Item = Port>) -> 
 
 /// Merges exports; each cluster's version has the place of the cluster in the list as its sequence.
 pub(crate) fn merged<'a>(exports: impl IntoIterator<Item = (&'a str, &'a ExportSpec)>) -> Header {
-    let exports: BTreeMap<ClusterId, (Version, &ExportSpec)> = exports
-        .into_iter()
-        .zip(1..)
-        .map(|((name, spec), seq)| (cluster(name), (Version::new(1, seq), spec)))
-        .collect();
+    let named: Vec<_> = exports.into_iter().map(|(name, spec)| (name, uid(name), spec)).collect();
+    let mut exports = BTreeMap::new();
+    for ((name, uid, spec), seq) in named.iter().zip(1..) {
+        exports.insert(cluster(name), Exported { uid, version: Version::new(1, seq), spec });
+    }
     merge(&exports).unwrap()
 }
 
@@ -128,9 +132,9 @@ pub(crate) fn any_exports() -> impl Strategy<Value = BTreeMap<ClusterId, ExportS
 
 /// Merges owned exports, all at one version.
 pub(crate) fn merge_owned(exports: &BTreeMap<ClusterId, ExportSpec>) -> Header {
-    let exports =
-        exports.iter().map(|(cluster, spec)| (cluster.clone(), (Version::new(1, 1), spec))).collect();
-    merge(&exports).unwrap()
+    let uid = uid("any");
+    let exported = |spec| Exported { uid: &uid, version: Version::new(1, 1), spec };
+    merge(&exports.iter().map(|(cluster, spec)| (cluster.clone(), exported(spec))).collect()).unwrap()
 }
 
 pub(crate) fn any_endpoint() -> impl Strategy<Value = (GroupKey, std::net::IpAddr, Endpoint)> {

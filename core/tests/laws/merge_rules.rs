@@ -1,6 +1,6 @@
 //! The merge rules of the contract, sentence by sentence.
 
-use crate::build::{cluster, export, merged, tcp, udp};
+use crate::build::{cluster, export, merged, tcp, udp, uid};
 use mcs_core::merge::merge;
 use mcs_core::model::{
     Conflict, ConflictField, ExportSpec, GoodPort, Header, ImportDefinition, IpFamily, Participant, Port,
@@ -35,6 +35,7 @@ fn one_export_is_imported_as_it_is() {
         },
         participants: vec![Participant {
             cluster: cluster("east"),
+            uid: uid("east"),
             version: Version::new(1, 1),
             good_ports: vec![good("http", "http")],
         }],

@@ -2,7 +2,7 @@
 
 use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, Instance, Region, ServiceKey};
 use mcs_core::log::StateLog;
-use mcs_core::merge::merge;
+use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{
     Endpoint, EndpointSet, ExportSpec, GroupKey, IpFamily, MemberState, Object, ObjectKey, Part, Port,
     Section,
@@ -188,10 +188,11 @@ impl Fixture {
             fresh.conflicts += usize::from(!header.conflicts.is_empty());
         }
         assert_eq!(self.registry.sizes(), fresh, "the counts are those of what is held");
-        let mut exports: BTreeMap<&ServiceKey, BTreeMap<ClusterId, (Version, &ExportSpec)>> = BTreeMap::new();
+        let mut exports: BTreeMap<&ServiceKey, BTreeMap<ClusterId, Exported<'_>>> = BTreeMap::new();
         for (name, member) in self.registry.members().filter(|(_, member)| member.is_whole()) {
             for (key, export) in member.exports() {
-                exports.entry(key).or_default().insert(name.clone(), (export.version, &*export.spec));
+                let exported = Exported { uid: member.uid(), version: export.version, spec: &export.spec };
+                exports.entry(key).or_default().insert(name.clone(), exported);
             }
         }
         let merged: BTreeMap<_, _> =

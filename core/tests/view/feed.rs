@@ -272,6 +272,7 @@ pub(crate) fn port_of(name: &str) -> Port {
 fn header_of(port: &Port, participants: &[(&str, u64)]) -> Header {
     let participant = |(cluster, seq): &(&str, u64)| Participant {
         cluster: id(cluster),
+        uid: uid("", cluster),
         version: Version::new(1, *seq),
         good_ports: vec![GoodPort { import_name: port.name.clone(), export_name: "http".to_owned() }],
     };

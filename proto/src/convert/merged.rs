@@ -60,6 +60,7 @@ impl From<&Participant> for pb::Participant {
         };
         Self {
             cluster: participant.cluster.to_string(),
+            uid: participant.uid.to_string(),
             version: Some(participant.version.into()),
             good_ports: participant.good_ports.iter().map(good_port).collect(),
         }
@@ -74,6 +75,7 @@ impl TryFrom<pb::Participant> for Participant {
             |port: pb::GoodPort| GoodPort { import_name: port.import_name, export_name: port.export_name };
         Ok(Self {
             cluster: ClusterId::new(participant.cluster)?,
+            uid: ClusterUid::new(participant.uid)?,
             version: read_version(participant.version)?,
             good_ports: participant.good_ports.into_iter().map(good_port).collect(),
         })

@@ -190,8 +190,8 @@ fn header() -> impl Strategy<Value = Header> {
         .prop_map(|(field, winner, differing, clusters)| Conflict { field, winner, differing, clusters });
     let good_port =
         (".{0,8}", ".{0,8}").prop_map(|(import_name, export_name)| GoodPort { import_name, export_name });
-    let participant = (cluster(), version(), vec(good_port, 0..3))
-        .prop_map(|(cluster, version, good_ports)| Participant { cluster, version, good_ports });
+    let participant = (cluster(), uid(), version(), vec(good_port, 0..3))
+        .prop_map(|(cluster, uid, version, good_ports)| Participant { cluster, uid, version, good_ports });
     (definition(), vec(participant, 0..3), vec(conflict, 0..3))
         .prop_map(|(definition, participants, conflicts)| Header { definition, participants, conflicts })
 }

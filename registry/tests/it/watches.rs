@@ -78,6 +78,7 @@ async fn a_snapshot_tells_members_headers_and_parts() {
             },
             participants: vec![Participant {
                 cluster: id("east"),
+                uid: east.member.uid.clone(),
                 version: Version::new(1, 2),
                 good_ports: vec![GoodPort { import_name: "http".to_owned(), export_name: "http".to_owned() }],
             }],

@@ -2,7 +2,7 @@
 
 use super::texts::is_plain;
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
-use mcs_core::merge::merge;
+use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{Change, Frame, Object, ObjectKey};
 use mcs_core::registry::{Op, Policy, Refused, Registry};
 use mcs_core::time::Timestamp;
@@ -337,7 +337,8 @@ fn state(registry: &Registry) -> BTreeMap<ObjectKey, Object> {
             };
             state.insert(ObjectKey::Part(key.clone(), id.clone()), Object::Part(part));
             if member.is_whole() {
-                exports.entry(key).or_default().insert(id.clone(), (export.version, &*export.spec));
+                let exported = Exported { uid: member.uid(), version: export.version, spec: &export.spec };
+                exports.entry(key).or_default().insert(id.clone(), exported);
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::watch::{id, key, uid};
 use super::{answers, members, watch};
 use mcs_core::ids::{Build, ClustersetId, Epoch, Region};
-use mcs_core::merge::merge;
+use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{
     Change, Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, Header, IpFamily, MemberState,
     Object, ObjectKey, Part, PartSet, Port, Protocol, Section, SessionAffinity,
@@ -257,8 +257,11 @@ fn header(name: &str, participants: &[(&str, u64)]) -> Frame {
 
 fn merged(participants: &[(&str, u64)]) -> Header {
     let spec = spec(80);
-    let exports: BTreeMap<_, _> =
-        participants.iter().map(|(cluster, seq)| (id(cluster), (Version::new(1, *seq), &spec))).collect();
+    let uids: Vec<_> = participants.iter().map(|(cluster, _)| uid(cluster)).collect();
+    let mut exports = BTreeMap::new();
+    for ((cluster, seq), uid) in participants.iter().zip(&uids) {
+        exports.insert(id(cluster), Exported { uid, version: Version::new(1, *seq), spec: &spec });
+    }
     merge(&exports).unwrap()
 }
 

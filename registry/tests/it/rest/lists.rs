@@ -64,6 +64,7 @@ async fn imports_are_listed_with_and_without_endpoints() {
                     "cluster": "east",
                     "version": {"term": "1", "seq": "2"},
                     "goodPorts": [{"importName": "http", "exportName": "http"}],
+                    "uid": "uid-of-east",
                 }],
                 "conflicts": [],
                 "parts": [parts],
