@@ -1,7 +1,8 @@
 //! What befalls the world: changes that users make, and faults.
 
 use crate::cluster::collect_garbage;
-use crate::facts::{LEASE, keys, random_endpoints, random_spec};
+use crate::content::{random_endpoints, random_spec};
+use crate::facts::{CLAIMANT, LEASE, keys};
 use crate::network::{Body, Request};
 use crate::world::{Event, World};
 use mcs_core::ids::ServiceKey;
@@ -13,29 +14,44 @@ use std::time::Duration;
 /// How many actions a history has.
 pub(crate) const ACTIONS: usize = 30;
 
+/// Something that befalls a cluster, or an export of it; says whether it made sense.
+type Action = fn(&mut World, usize, &ServiceKey) -> bool;
+
+/// What can happen, how often among a hundred, and what it is counted as.
+const CHOICES: [(u32, &str, Action); 22] = [
+    (24, "endpoints changed", World::change_endpoints),
+    (7, "definitions changed", World::change_definition),
+    (10, "exports added", World::add_export),
+    (7, "exports removed", World::remove_export),
+    (2, "bursts of changes", World::change_often),
+    (4, "registries killed", World::kill_registry),
+    (3, "registries paused", World::pause_registry),
+    (6, "controllers killed", World::kill_controller),
+    (4, "controllers killed within a plan", World::kill_within_plan),
+    (3, "leaders deposed", World::depose),
+    (2, "old leaders woken", World::wake_old_leader),
+    (4, "controllers paused", World::pause_controller),
+    (5, "clusters cut off", World::cut_off),
+    (3, "clusters cut off together", World::silence_most),
+    (3, "objects deleted by hand", World::delete_by_hand),
+    (2, "clusters removed by force", World::remove_cluster),
+    (2, "clusters that left", World::leave),
+    (2, "Leases deleted", World::delete_lease),
+    (2, "Leases restored", World::restore_lease),
+    (2, "wall clocks set", World::set_wall_clock),
+    (2, "claimants of an id", World::claim),
+    (1, "long calms", World::calm),
+];
+
 impl World {
     /// Does one action at random. One that makes no sense now is skipped, and counted.
     pub(crate) fn act(&mut self) {
-        let cluster = self.rng.random_range(0..self.size);
+        let claims = self.leader(CLAIMANT).is_some() && self.rng.random_bool(0.1);
+        let cluster = if claims { CLAIMANT } else { self.rng.random_range(0..self.size) };
         let key = keys().choose(&mut self.rng).expect("a key").clone();
-        let (what, done) = match self.rng.random_range(0..100) {
-            0..28 => ("endpoints changed", self.change_endpoints(cluster, &key)),
-            28..36 => ("definitions changed", self.change_definition(cluster, &key)),
-            36..48 => ("exports added", self.add_export(cluster, &key)),
-            48..56 => ("exports removed", self.remove_export(cluster, &key)),
-            56..60 => ("registries killed", self.kill_registry()),
-            60..63 => ("registries paused", self.pause_registry()),
-            63..70 => ("controllers killed", self.kill_controller(cluster)),
-            70..74 => ("controllers killed within a plan", self.kill_within_plan(cluster)),
-            74..77 => ("leaders deposed", self.depose(cluster)),
-            77..79 => ("old leaders woken", self.wake_old_leader(cluster, &key)),
-            79..84 => ("controllers paused", self.pause_controller(cluster)),
-            84..90 => ("clusters cut off", self.cut_off(cluster)),
-            90..93 => ("clusters cut off together", self.silence_most(cluster)),
-            93..97 => ("objects deleted by hand", self.delete_by_hand(cluster, &key)),
-            97..99 => ("clusters removed by force", self.remove_cluster(cluster)),
-            _ => ("long calms", self.calm()),
-        };
+        let (_, what, action) =
+            *CHOICES.choose_weighted(&mut self.rng, |(weight, ..)| *weight).expect("an action");
+        let done = action(self, cluster, &key);
         self.log(|| format!("ACTION {what}: cluster {cluster}, {key}, done: {done}"));
         self.count(if done { what } else { "actions skipped" });
     }
@@ -48,7 +64,8 @@ impl World {
         if self.clusters[cluster].exports.contains_key(key) {
             return false;
         }
-        let exported = (random_spec(&mut self.rng), random_endpoints(&mut self.rng, cluster));
+        let created_at = self.wall(cluster);
+        let exported = (random_spec(&mut self.rng, created_at), random_endpoints(&mut self.rng, cluster));
         self.clusters[cluster].exports.insert(key.clone(), exported);
         self.own_changed(cluster, key);
         true
@@ -62,10 +79,24 @@ impl World {
         true
     }
 
+    /// Changes all endpoints of a cluster several times a second.
+    fn change_often(&mut self, cluster: usize, _: &ServiceKey) -> bool {
+        let mut changed = false;
+        for _ in 0..8 {
+            for key in keys() {
+                changed |= self.change_endpoints(cluster, key);
+            }
+            self.pass(mcs_core::timing::COALESCE);
+        }
+        changed
+    }
+
+    /// The Service changes, or its ServiceExport is made anew.
     fn change_definition(&mut self, cluster: usize, key: &ServiceKey) -> bool {
-        let spec = random_spec(&mut self.rng);
+        let made = self.rng.random_bool(0.3).then(|| self.wall(cluster));
         let Some((held, _)) = self.clusters[cluster].exports.get_mut(key) else { return false };
-        *held = spec;
+        let created_at = made.unwrap_or(held.created_at);
+        *held = random_spec(&mut self.rng, created_at);
         self.own_changed(cluster, key);
         true
     }
@@ -76,7 +107,7 @@ impl World {
         removed
     }
 
-    fn kill_registry(&mut self) -> bool {
+    fn kill_registry(&mut self, _: usize, _: &ServiceKey) -> bool {
         let runs = self.server.is_some();
         self.stop_server();
         let down = self.some_time(2);
@@ -84,20 +115,18 @@ impl World {
         runs
     }
 
-    fn pause_registry(&mut self) -> bool {
+    fn pause_registry(&mut self, _: usize, _: &ServiceKey) -> bool {
         self.server_paused = self.server_paused.max(self.now + self.some_time(3));
         self.server.is_some()
     }
 
-    fn kill_controller(&mut self, cluster: usize) -> bool {
-        let Some(pid) = self.leader(cluster) else { return false };
-        self.controllers.remove(&pid);
+    fn kill_controller(&mut self, cluster: usize, _: &ServiceKey) -> bool {
         let down = self.some_time(3);
         self.at(self.now + down, Event::StartController(cluster));
-        true
+        self.leader(cluster).and_then(|pid| self.controllers.remove(&pid)).is_some()
     }
 
-    fn kill_within_plan(&mut self, cluster: usize) -> bool {
+    fn kill_within_plan(&mut self, cluster: usize, _: &ServiceKey) -> bool {
         let after = self.rng.random_range(1..6);
         let Some(pid) = self.leader(cluster) else { return false };
         let Some(controller) = self.controllers.get_mut(&pid) else { return false };
@@ -106,7 +135,7 @@ impl World {
     }
 
     /// Another replica leads; the old leader has not heard of it.
-    fn depose(&mut self, cluster: usize) -> bool {
+    fn depose(&mut self, cluster: usize, _: &ServiceKey) -> bool {
         let Some(pid) = self.leader(cluster) else { return false };
         let lives = self.some_time(2);
         if let Some(controller) = self.controllers.get_mut(&pid) {
@@ -132,22 +161,22 @@ impl World {
         self.pass(sleeps - LEASE / 3);
         self.stop_server();
         self.start_server();
-        self.pause_controller(cluster);
+        self.pause_controller(cluster, key);
         self.pass(LEASE);
         true
     }
 
-    fn pause_controller(&mut self, cluster: usize) -> bool {
+    fn pause_controller(&mut self, cluster: usize, _: &ServiceKey) -> bool {
         let until = self.now + self.some_time(3);
         self.pause_until(cluster, until)
     }
 
-    fn cut_off(&mut self, cluster: usize) -> bool {
+    fn cut_off(&mut self, cluster: usize, _: &ServiceKey) -> bool {
         self.cut[cluster] = self.cut[cluster].max(self.now + self.some_time(3));
         true
     }
 
-    fn silence_most(&mut self, spared: usize) -> bool {
+    fn silence_most(&mut self, spared: usize, _: &ServiceKey) -> bool {
         let until = self.now + self.some_time(4);
         let all = self.rng.random_bool(0.3);
         for cluster in (0..self.size).filter(|cluster| all || *cluster != spared) {
@@ -176,13 +205,65 @@ impl World {
         true
     }
 
-    fn remove_cluster(&mut self, cluster: usize) -> bool {
+    fn remove_cluster(&mut self, cluster: usize, _: &ServiceKey) -> bool {
         let call = self.fresh_id();
         self.arrive(Request { pid: 0, cluster, call, server: None, body: Body::Remove });
         self.server.is_some()
     }
 
-    fn calm(&mut self) -> bool {
+    /// A controller leaves: it says so, takes all that it made along, and may be installed again.
+    fn leave(&mut self, cluster: usize, _: &ServiceKey) -> bool {
+        let Some(pid) = self.leader(cluster) else { return false };
+        self.controllers.remove(&pid);
+        self.clusters[cluster].imports.clear();
+        if !self.is_cut(cluster) {
+            let call = self.fresh_id();
+            let leave = Request { pid: 0, cluster, call, server: None, body: Body::Leave };
+            self.at(self.now + Duration::from_millis(20), Event::Request(Box::new(leave)));
+        }
+        let away = self.some_time(3) + Duration::from_millis(40);
+        self.at(self.now + away, Event::StartController(cluster));
+        true
+    }
+
+    /// The Lease is lost with its term, and the leader with it.
+    fn delete_lease(&mut self, cluster: usize, key: &ServiceKey) -> bool {
+        self.clusters[cluster].term = 0;
+        self.kill_controller(cluster, key)
+    }
+
+    /// The Lease is as it was some terms ago. Its leader learns of it sooner or later; another one begins.
+    fn restore_lease(&mut self, cluster: usize, key: &ServiceKey) -> bool {
+        let Some(term) = self.clusters[cluster].terms.choose(&mut self.rng).copied() else { return false };
+        self.clusters[cluster].term = term;
+        self.depose(cluster, key)
+    }
+
+    /// The clock of a cluster's machines jumps.
+    fn set_wall_clock(&mut self, cluster: usize, _: &ServiceKey) -> bool {
+        self.clusters[cluster].clock_error = match self.rng.random_range(0..3) {
+            0 => self.rng.random_range(-30..=30),
+            1 => self.rng.random_range(-3_600..0),
+            _ => self.rng.random_range(0..=3_600),
+        };
+        true
+    }
+
+    /// Another cluster comes that has the id of the first, or goes again.
+    fn claim(&mut self, _: usize, _: &ServiceKey) -> bool {
+        if let Some(pid) = self.leader(CLAIMANT) {
+            return self.controllers.remove(&pid).is_some();
+        }
+        for key in keys() {
+            if self.rng.random_bool(0.5) {
+                self.add_export(CLAIMANT, key);
+            }
+        }
+        self.start_controller(CLAIMANT);
+        true
+    }
+
+    fn calm(&mut self, _: usize, _: &ServiceKey) -> bool {
         let time = 3 * LEASE + self.some_time(3);
         self.pass(time);
         true

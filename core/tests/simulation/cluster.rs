@@ -23,8 +23,12 @@ pub(crate) struct Conflict;
 
 pub(crate) struct Cluster {
     pub(crate) id: ClusterId,
-    /// As its Lease says.
+    /// As its Lease says; 0 when there is none.
     pub(crate) term: u64,
+    /// The terms that its leaders have had.
+    pub(crate) terms: Vec<u64>,
+    /// How many seconds the clock of its machines is ahead.
+    pub(crate) clock_error: i64,
     pub(crate) exports: BTreeMap<ServiceKey, Exported>,
     pub(crate) imports: BTreeMap<ServiceKey, Rc<Existing>>,
     pub(crate) config: PlanConfig,
@@ -38,6 +42,8 @@ impl Cluster {
         Self {
             id: cluster_id(index),
             term: 0,
+            terms: Vec::new(),
+            clock_error: 0,
             exports: BTreeMap::new(),
             imports: BTreeMap::new(),
             config: plan_config(index),

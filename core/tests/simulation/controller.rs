@@ -1,17 +1,17 @@
 //! A controller process: an outbox and a view, and the driver that carries out what they decide.
 
-use crate::facts::{TIMING, cluster_uid, keys, region};
+use crate::calls::Pending;
+use crate::facts::{CLAIMANT, TIMING, keys};
 use crate::invariants;
 use crate::mirror::Mirror;
-use crate::network::{Body, Reply, Request};
+use crate::network::{Body, Request};
 use crate::world::{Event, World};
 use mcs_core::ids::{ClusterUid, ServiceKey};
 use mcs_core::model::{EndpointSet, Frame, Since};
-use mcs_core::outbox::{Answer, Call, Outbox};
+use mcs_core::outbox::Outbox;
 use mcs_core::plan::Existing;
-use mcs_core::registry::{Op, Registration};
 use mcs_core::time::Timestamp;
-use mcs_core::version::{Leaf, Version};
+use mcs_core::version::{Leaf, Sum, Version};
 use mcs_core::view::{Decision, View};
 use rand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +32,8 @@ pub(crate) struct Controller {
     pub(crate) view: View,
     pub(crate) mirror: Mirror,
     /// What its outbox was fed.
-    exports: BTreeMap<ServiceKey, (Leaf, Arc<EndpointSet>)>,
-    calls: BTreeMap<u64, Pending>,
+    pub(crate) exports: BTreeMap<ServiceKey, (Leaf, Arc<EndpointSet>)>,
+    pub(crate) calls: BTreeMap<u64, Pending>,
     stream: Option<Stream>,
     watch_at: Timestamp,
     wakes_at: Timestamp,
@@ -41,15 +41,12 @@ pub(crate) struct Controller {
     pub(crate) touched: BTreeSet<ServiceKey>,
     /// What was decided of each import, and what existed, when nothing was left to write: a plan has no other input.
     pub(crate) settled: BTreeMap<ServiceKey, (Decision, Rc<Existing>)>,
+    /// What it renewed its lease with last.
+    pub(crate) renewed: Option<(Version, Sum)>,
+    /// Exports that a registry refused, as they are.
+    pub(crate) refused: BTreeMap<ServiceKey, Leaf>,
     /// The versions shown so far.
     pub(crate) shown: BTreeMap<(ServiceKey, ClusterUid), Version>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Pending {
-    Renew,
-    Act,
-    Sync { version: Version, named: BTreeSet<ServiceKey> },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,13 +58,13 @@ struct Stream {
 impl World {
     /// A new leader, with a term above all before it, that finds what is applied.
     pub(crate) fn start_controller(&mut self, cluster: usize) {
-        if self.leader(cluster).is_some() || self.dead == Some(cluster) {
+        let gone = self.dead == Some(cluster) || (cluster == CLAIMANT && !self.faults);
+        if gone || self.leader(cluster).is_some() {
             return;
         }
         let pid = self.fresh_id();
-        let home = &mut self.clusters[cluster];
-        home.term += 1;
-        let term = home.term;
+        let term = self.next_term(cluster);
+        let home = &self.clusters[cluster];
         let mut controller = Box::new(Controller {
             pid,
             cluster,
@@ -85,6 +82,8 @@ impl World {
             touched: BTreeSet::new(),
             shown: BTreeMap::new(),
             settled: BTreeMap::new(),
+            renewed: None,
+            refused: BTreeMap::new(),
         });
         for key in home.imports.keys() {
             controller.view.seed(key.clone(), home.applied(key));
@@ -96,6 +95,17 @@ impl World {
         self.log(|| format!("controller {pid} of cluster {cluster} starts with term {term}"));
         self.controllers.insert(pid, controller);
         self.drive(pid);
+    }
+
+    /// The term of a leader that acquires the Lease: above that of the Lease, and above the seconds of the clock when the
+    /// replica started, which may be a while ago.
+    fn next_term(&mut self, cluster: usize) -> u64 {
+        let age = self.rng.random_range(0..60);
+        let floor = self.wall(cluster).unix_secs().saturating_sub(age).unsigned_abs();
+        let home = &mut self.clusters[cluster];
+        home.term = home.term.max(floor) + 1;
+        home.terms.push(home.term);
+        home.term
     }
 
     /// The pid of the leader of `cluster`.
@@ -110,36 +120,6 @@ impl World {
         let exported = self.clusters[cluster].exports.get(key).cloned();
         if let Some(controller) = self.controllers.get_mut(&pid) {
             controller.learn_export(key, exported.as_ref());
-        }
-        self.drive(pid);
-    }
-
-    pub(crate) fn answered(&mut self, pid: u64, call: u64, reply: Reply) {
-        let now = self.now;
-        let Some(controller) = self.controllers.get_mut(&pid) else { return };
-        let Some(pending) = controller.calls.get(&call).cloned() else { return };
-        match reply {
-            Reply::Wants(wants) => {
-                let Pending::Sync { version, named } = pending else { return };
-                let ops = controller.outbox.sync_ops(&wants);
-                let cluster = controller.cluster;
-                let server = self.server.as_ref().map(|server| server.incarnation);
-                let request = |body| Request { pid, cluster, call, server, body };
-                let put = |op| request(Body::SyncOps { version, ops: vec![op] });
-                let mut requests: Vec<Request> = ops.into_iter().map(put).collect();
-                requests.push(request(Body::SyncEnd { version, named }));
-                self.send_in_order(requests);
-                return;
-            }
-            Reply::Answer(answer) => {
-                controller.calls.remove(&call);
-                let answer = match (pending, answer) {
-                    (Pending::Renew, Answer::ActFailed(failure)) => Answer::RenewFailed(failure),
-                    (_, answer) => answer,
-                };
-                controller.outbox.handle_answer(answer, now, self.rng.random());
-            }
-            Reply::Removed | Reply::Nothing => return,
         }
         self.drive(pid);
     }
@@ -244,72 +224,6 @@ impl World {
             self.send_in_order(vec![Request { pid, cluster, call: id, server: None, body }]);
         }
     }
-
-    fn make_calls(&mut self, controller: &mut Controller) {
-        let now = self.now;
-        while let Some(call) = controller.outbox.next_call(now) {
-            let (pid, cluster) = (controller.pid, controller.cluster);
-            let (body, pending, limit) = match call {
-                Call::Register { version, sum } => {
-                    self.say_all(controller, version);
-                    let registration = Registration {
-                        uid: cluster_uid(cluster),
-                        region: Some(region(cluster)),
-                        instance: format!("controller-{pid}").parse().expect("an instance"),
-                        build: "0.1.0".parse().expect("a build"),
-                        version,
-                        sum,
-                    };
-                    (Body::Register(registration), Pending::Act, TIMING.call_limit())
-                }
-                Call::Renew { version, sum } => {
-                    (Body::Renew { version, sum }, Pending::Renew, TIMING.call_limit())
-                }
-                Call::Write { version, ops } => {
-                    self.say(cluster, version, &ops);
-                    (Body::Write { version, ops }, Pending::Act, TIMING.call_limit())
-                }
-                Call::Sync { version, names } => {
-                    self.say_all(controller, version);
-                    self.count("syncs");
-                    let named = names.iter().map(|(key, _)| key.clone()).collect();
-                    (
-                        Body::SyncBegin { version, names },
-                        Pending::Sync { version, named },
-                        4 * TIMING.call_limit(),
-                    )
-                }
-            };
-            self.acts += u64::from(pending != Pending::Renew);
-            let call = self.fresh_id();
-            controller.calls.insert(call, pending);
-            self.at(now + limit, Event::CallLimit { pid, call });
-            // A sync is a stream: it ends with the process that it began with.
-            let server = matches!(body, Body::SyncBegin { .. })
-                .then(|| self.server.as_ref().map_or(0, |server| server.incarnation));
-            self.log(|| format!("controller {pid} of cluster {cluster} calls {call}: {body:?}"));
-            self.send(Request { pid, cluster, call, server, body });
-        }
-    }
-
-    fn say_all(&mut self, controller: &Controller, version: Version) {
-        for key in keys() {
-            let said = controller.exports.get(key).cloned();
-            self.book.say(controller.cluster, key, version, said);
-        }
-    }
-
-    fn say(&mut self, cluster: usize, version: Version, ops: &[Op]) {
-        for op in ops {
-            let said = match op {
-                Op::Put { leaf, endpoints, .. } | Op::PutEndpoints { leaf, endpoints, .. } => {
-                    Some((*leaf, Arc::clone(endpoints)))
-                }
-                Op::Delete { .. } => None,
-            };
-            self.book.say(cluster, op.key(), version, said);
-        }
-    }
 }
 
 impl Controller {
@@ -317,11 +231,13 @@ impl Controller {
         match exported {
             Some((spec, endpoints)) => {
                 let leaf = Leaf::of(key, spec, endpoints);
+                self.refused.retain(|refused, as_it_was| refused != key || *as_it_was == leaf);
                 self.exports.insert(key.clone(), (leaf, Arc::clone(endpoints)));
                 self.outbox.set(key.clone(), Arc::clone(spec), Arc::clone(endpoints));
             }
             None => {
                 self.exports.remove(key);
+                self.refused.remove(key);
                 self.outbox.unset(key);
             }
         }

@@ -1,89 +1,137 @@
 //! What must have come of a history once all faults are over: every live cluster shows what the live clusters export.
 
-use crate::facts::{cluster_id, keys};
+use crate::facts::{cluster_id, keys, place_of};
 use crate::world::World;
-use mcs_core::ids::ServiceKey;
-use mcs_core::merge::merge;
-use mcs_core::model::MemberState;
+use mcs_core::ids::{ClusterId, ServiceKey};
+use mcs_core::merge::{Exported, merge};
+use mcs_core::model::{Export, MemberState, Port};
+use mcs_core::outbox::Progress;
+use mcs_core::registry::{Member, Registry};
+use mcs_core::validate::check_export;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 impl World {
     /// The registry holds what the live clusters export, and every live cluster shows exactly that.
     pub(crate) fn check_convergence(&mut self, dead: Option<usize>) {
-        let registry = &self.server.as_ref().expect("a registry").registry;
-        for (index, cluster) in self.clusters[..self.size].iter().enumerate() {
-            let member = registry.member(&cluster.id);
-            if Some(index) == dead {
-                let state = member.map(|member| member.state());
-                assert!(
-                    state.is_none_or(|state| state == MemberState::Expired),
-                    "{} is dead, but {state:?}",
-                    cluster.id
-                );
+        let registry = self.registry();
+        for place in 0..self.size {
+            let id = cluster_id(place);
+            let member = registry.member(&id);
+            if Some(place) == dead {
+                let state = member.map(Member::state);
+                let is_gone = state.is_none_or(|state| state == MemberState::Expired);
+                assert!(is_gone, "convergence: {id} is dead, but {state:?}");
                 continue;
             }
-            let member = member.unwrap_or_else(|| panic!("convergence: {} is not known", cluster.id));
-            assert_eq!(member.state(), MemberState::Active, "convergence: {}", cluster.id);
-            let held: BTreeMap<ServiceKey, _> = member
-                .exports()
-                .iter()
-                .map(|(key, export)| (key.clone(), (export.spec.clone(), export.endpoints.clone())))
-                .collect();
-            assert_eq!(held, cluster.exports, "convergence: the exports of {}", cluster.id);
+            let member = member.unwrap_or_else(|| panic!("convergence: {id} is not known"));
+            assert_eq!(place_of(member.uid()), place, "convergence: the holder of {id}");
+            assert_eq!(member.state(), MemberState::Active, "convergence: {id}");
+            self.check_held(place, member);
+            self.invariant_08_owner_and_registry_agree(place, member);
         }
-        for (index, importer) in
-            self.clusters[..self.size].iter().enumerate().filter(|(index, _)| Some(*index) != dead)
-        {
+        for importer in (0..self.size).filter(|place| Some(*place) != dead) {
             for key in keys() {
-                self.check_import(index, key, dead);
+                self.check_import(importer, key, dead);
             }
-            let unknown: Vec<_> = importer.imports.keys().filter(|key| !keys().contains(key)).collect();
+            let imports = &self.clusters[importer].imports;
+            let unknown: Vec<_> = imports.keys().filter(|key| !keys().contains(key)).collect();
             assert!(unknown.is_empty(), "convergence: {unknown:?}");
         }
     }
 
+    fn registry(&self) -> &Registry {
+        &self.server.as_ref().expect("a registry").registry
+    }
+
+    /// Whether the leader of `place` was told that its export of `key` is refused as it is.
+    fn is_refused(&self, place: usize, key: &ServiceKey) -> bool {
+        let leader = self.leader(place).and_then(|pid| self.controllers.get(&pid));
+        let progress = leader.and_then(|leader| leader.outbox.progress(key));
+        matches!(progress, Some(Progress::Refused(_)))
+    }
+
+    /// Whether an export was refused for the limit of exports.
+    pub(crate) fn is_any_left_out(&self) -> bool {
+        let refused = |place| keys().iter().any(|key| self.is_refused(place, key));
+        self.policy.max_exports < keys().len() && (0..self.size).any(refused)
+    }
+
+    /// What the registry holds of a cluster is what it exports, but for what is refused with reason.
+    fn check_held(&self, place: usize, member: &Member) {
+        for key in keys() {
+            let exported = self.clusters[place].exports.get(key);
+            let held =
+                member.exports().get(key).map(|export| (export.spec.clone(), export.endpoints.clone()));
+            match exported.filter(|_| self.is_refused(place, key)) {
+                Some((spec, _)) => {
+                    let limited = self.policy.max_exports < keys().len();
+                    let reason = limited || check_export(key, spec).is_err();
+                    assert!(reason, "convergence: {key} of {} is refused", cluster_id(place));
+                }
+                None => assert_eq!(held.as_ref(), exported, "convergence: {key} of {}", cluster_id(place)),
+            }
+        }
+    }
+
+    /// 8. What the owner says that it has is what the registry holds, by sum and version.
+    fn invariant_08_owner_and_registry_agree(&self, place: usize, member: &Member) {
+        let leader = self.leader(place).and_then(|pid| self.controllers.get(&pid));
+        let renewed = leader.and_then(|leader| leader.renewed).expect("a renewal");
+        assert_eq!((member.version(), member.sum()), renewed, "invariant 8: {}", cluster_id(place));
+    }
+
     fn check_import(&self, importer: usize, key: &ServiceKey, dead: Option<usize>) {
-        let registry = &self.server.as_ref().expect("a registry").registry;
         let home = &self.clusters[importer];
-        let place = format!("convergence: {key} in {}", home.id);
+        let at = format!("convergence: {key} in {}", home.id);
+        if self.is_refused(importer, key) {
+            // Its own endpoints come from its own watch, and so the definition that it had stays.
+            return;
+        }
         // An expired cluster's definition stays in the merge, so that no cluster IP changes.
-        let merged: BTreeMap<_, _> = registry
-            .members()
-            .filter_map(|(cluster, member)| {
-                let export = member.exports().get(key)?;
-                Some((cluster.clone(), (export.version, &*export.spec)))
-            })
+        let members = self.registry().members();
+        let held: BTreeMap<ClusterId, (&Member, &Export)> = members
+            .filter_map(|(id, member)| Some((id.clone(), (member, member.exports().get(key)?))))
             .collect();
+        let mut merged = BTreeMap::new();
+        for (id, (member, export)) in &held {
+            let exported = Exported { uid: member.uid(), version: export.version, spec: &export.spec };
+            merged.insert(id.clone(), exported);
+        }
         let Some(header) = merge(&merged) else {
-            assert_eq!(home.imports.get(key), None, "{place}: no cluster exports it");
+            assert_eq!(home.imports.get(key), None, "{at}: no cluster exports it");
             return;
         };
         let existing = home.existing(key);
-        let import = existing.import.as_ref().unwrap_or_else(|| panic!("{place}: there is no ServiceImport"));
-        assert_eq!(import.spec.ports, header.definition.ports, "{place}: ports");
-        assert_eq!(import.spec.service_type, header.definition.service_type, "{place}: type");
+        let import = existing.import.as_ref().unwrap_or_else(|| panic!("{at}: there is no ServiceImport"));
+        let (is, wanted) = (&import.spec, &header.definition);
+        // Their order has no meaning.
+        let ports = |ports: &[Port]| ports.iter().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(ports(&is.ports), ports(&wanted.ports), "{at}: ports");
+        assert_eq!(is.service_type, wanted.service_type, "{at}: type");
+        assert_eq!(is.session_affinity, wanted.session_affinity, "{at}: session affinity");
         let mut clusters = BTreeSet::new();
         let mut shown: BTreeMap<_, BTreeSet<IpAddr>> = BTreeMap::new();
-        for index in (0..self.size).filter(|index| Some(*index) != dead) {
-            let Some((_, endpoints)) = self.clusters[index].exports.get(key) else { continue };
-            clusters.insert(cluster_id(index));
-            let participant = header.participants.iter().find(|part| part.cluster == cluster_id(index));
-            let good = &participant.unwrap_or_else(|| panic!("{place}: {index} takes no part")).good_ports;
-            for (group, members) in endpoints.groups() {
+        for place in (0..self.size).filter(|place| Some(*place) != dead) {
+            let id = cluster_id(place);
+            let Some((_, export)) = held.get(&id) else { continue };
+            clusters.insert(id.clone());
+            let participant = header.participants.iter().find(|part| part.cluster == id);
+            let good = &participant.unwrap_or_else(|| panic!("{at}: {id} takes no part")).good_ports;
+            for (group, members) in export.endpoints.groups() {
                 let usable =
                     group.ports.iter().any(|port| good.iter().any(|good| good.export_name == port.name));
                 if usable {
-                    shown.entry(cluster_id(index)).or_default().extend(members.keys());
+                    shown.entry(id.clone()).or_default().extend(members.keys());
                 }
             }
         }
-        assert_eq!(import.status.clusters, clusters, "{place}: status.clusters");
         let mut applied: BTreeMap<_, BTreeSet<IpAddr>> = BTreeMap::new();
         for slice in &existing.slices {
             let source = slice.source.clone().expect("a source");
             applied.entry(source).or_default().extend(slice.endpoints.keys());
         }
-        assert_eq!(applied, shown, "{place}: endpoints");
+        assert_eq!(import.status.clusters, clusters, "{at}: status.clusters");
+        assert_eq!(applied, shown, "{at}: endpoints");
     }
 }

@@ -1,16 +1,11 @@
-//! What all histories have in common: the lease, the clusters, the Services, and builders of exports.
+//! What all histories have in common: the lease, the clusters, the Services.
 
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Region, ServiceKey};
-use mcs_core::model::{
-    Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, Port, Protocol, ServiceType,
-};
+use mcs_core::model::IpFamily;
 use mcs_core::plan::PlanConfig;
 use mcs_core::registry::Policy;
-use mcs_core::time::WallTime;
 use mcs_core::timing::Timing;
-use rand::Rng;
-use rand::rngs::StdRng;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// Short, so that a history of a hundred leases has few ticks of the judging clock.
@@ -24,10 +19,17 @@ pub(crate) const BUILDS: [&str; 2] = ["0.1.0", "0.2.0"];
 /// How many removals the registry's log keeps: few, so that cursors get too old.
 pub(crate) const KEPT_REMOVALS: usize = 4;
 
+/// The policy of registries, but for the limits that differ from history to history.
 pub(crate) const POLICY: Policy = Policy::of_lease(LEASE);
 
-/// The most clusters of a history.
+/// The most clusters of a history, but for the claimant.
 pub(crate) const MOST_CLUSTERS: usize = 9;
+
+/// The place of another cluster that claims the id of the first.
+pub(crate) const CLAIMANT: usize = MOST_CLUSTERS;
+
+/// All places that a cluster can have.
+pub(crate) const PLACES: usize = MOST_CLUSTERS + 1;
 
 const NAMES: [&str; MOST_CLUSTERS] =
     ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota"];
@@ -35,20 +37,34 @@ const NAMES: [&str; MOST_CLUSTERS] =
 static IDS: LazyLock<[ClusterId; MOST_CLUSTERS]> =
     LazyLock::new(|| NAMES.map(|id| ClusterId::new(id).expect("a cluster id")));
 
-static UIDS: LazyLock<[ClusterUid; MOST_CLUSTERS]> =
-    LazyLock::new(|| NAMES.map(|id| ClusterUid::new(format!("uid-{id}")).expect("a UID")));
+static UIDS: LazyLock<[ClusterUid; PLACES]> = LazyLock::new(|| {
+    std::array::from_fn(|place| {
+        let name = NAMES.get(place).unwrap_or(&"claimant");
+        ClusterUid::new(format!("uid-{name}")).expect("a UID")
+    })
+});
 
 static KEYS: LazyLock<[ServiceKey; 3]> = LazyLock::new(|| {
     let key = |(namespace, name)| ServiceKey::new(namespace, name).expect("a key");
     [("shop", "cart"), ("shop", "db"), ("web", "cart")].map(key)
 });
 
-pub(crate) fn cluster_id(index: usize) -> ClusterId {
-    IDS[index].clone()
+pub(crate) fn cluster_id(place: usize) -> ClusterId {
+    IDS[place % MOST_CLUSTERS].clone()
 }
 
-pub(crate) fn cluster_uid(index: usize) -> ClusterUid {
-    UIDS[index].clone()
+pub(crate) fn cluster_uid(place: usize) -> ClusterUid {
+    UIDS[place].clone()
+}
+
+/// Which cluster has this UID.
+pub(crate) fn place_of(uid: &ClusterUid) -> usize {
+    UIDS.iter().position(|known| known == uid).expect("a cluster of this world")
+}
+
+/// Which cluster rightly has this id.
+pub(crate) fn rightful_place_of(id: &ClusterId) -> usize {
+    IDS.iter().position(|known| known == id).expect("a cluster of this world")
 }
 
 /// The Services that clusters may export.
@@ -69,44 +85,4 @@ pub(crate) fn plan_config(index: usize) -> PlanConfig {
         slices_present_kept: true,
         node_hints_kept: true,
     }
-}
-
-/// A definition: mostly one that agrees with all others, sometimes one that conflicts.
-pub(crate) fn random_spec(rng: &mut StdRng) -> Arc<ExportSpec> {
-    let port =
-        |name: &str, port| Port { name: name.to_owned(), protocol: Protocol::Tcp, port, app_protocol: None };
-    let mut ports = vec![port("http", if rng.random_bool(0.2) { 8080 } else { 80 })];
-    if rng.random_bool(0.2) {
-        ports.push(port("admin", 9000));
-    }
-    let headless = rng.random_bool(0.1);
-    Arc::new(ExportSpec {
-        created_at: WallTime::from_unix_secs(rng.random_range(0..4)),
-        service_type: if headless { ServiceType::Headless } else { ServiceType::ClusterSetIp },
-        ports,
-        ip_families: vec![IpFamily::V4],
-        ..ExportSpec::default()
-    })
-}
-
-/// Up to four endpoints, all of them within the source cluster's own range.
-pub(crate) fn random_endpoints(rng: &mut StdRng, cluster: usize) -> Arc<EndpointSet> {
-    let mut set = EndpointSet::default();
-    let port = |name: &str, port| EndpointPort {
-        name: name.to_owned(),
-        port: Some(port),
-        ..EndpointPort::default()
-    };
-    let mut ports = vec![port("http", 8000)];
-    if rng.random_bool(0.3) {
-        ports.push(port("admin", 9001));
-    }
-    let group = GroupKey::new(IpFamily::V4, ports);
-    let net = u8::try_from(cluster).expect("few clusters");
-    for _ in 0..rng.random_range(0..5) {
-        let address = [10, net, 0, rng.random_range(1..7)].into();
-        let endpoint = Endpoint { ready: Some(rng.random_bool(0.8)), ..Endpoint::default() };
-        set.insert(group.clone(), address, endpoint);
-    }
-    Arc::new(set)
 }

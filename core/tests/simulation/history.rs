@@ -1,7 +1,8 @@
 //! One history: a start, faults and changes, a heal, and what must have come of it.
 
 use crate::actions::ACTIONS;
-use crate::facts::{LEASE, MOST_CLUSTERS, keys};
+use crate::controller::Controller;
+use crate::facts::{CLAIMANT, LEASE, PLACES, keys};
 use crate::invariants;
 use crate::world::{Counts, EventLog, World};
 use rand::Rng;
@@ -49,18 +50,36 @@ pub(crate) fn run(seed: u64, event_log: Option<EventLog>) -> Counts {
 impl World {
     fn heal(&mut self, dead: Option<usize>) {
         self.faults = false;
-        self.cut = [self.now; MOST_CLUSTERS];
-        self.controllers.retain(|_, controller| controller.leads && Some(controller.cluster) != dead);
+        self.cut = [self.now; PLACES];
+        let stays = |controller: &Controller| {
+            controller.leads && controller.cluster != CLAIMANT && Some(controller.cluster) != dead
+        };
+        self.controllers.retain(|_, controller| stays(controller));
         for controller in self.controllers.values_mut() {
             controller.dies_after = None;
         }
         self.dead = dead;
+        self.mend_leases();
         self.start_server();
         for watcher in self.server.iter_mut().flat_map(|server| server.watchers.values_mut()) {
             watcher.frames_left = u32::MAX;
         }
         for cluster in 0..self.size {
             self.start_controller(cluster);
+        }
+    }
+
+    /// A Lease that was set back, while the registry that knew of later terms is gone, is raised by hand: what its leader
+    /// says counts nowhere before its term has passed those that importers have seen.
+    fn mend_leases(&mut self) {
+        for place in 0..self.size {
+            let home = &mut self.clusters[place];
+            let highest = home.terms.iter().copied().max().unwrap_or_default();
+            if home.term < highest {
+                home.term = highest;
+                self.count("Leases raised by hand");
+                self.controllers.retain(|_, controller| controller.cluster != place);
+            }
         }
     }
 

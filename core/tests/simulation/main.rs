@@ -10,7 +10,9 @@
 
 mod actions;
 mod book;
+mod calls;
 mod cluster;
+mod content;
 mod controller;
 mod convergence;
 mod epilogue;
@@ -107,17 +109,23 @@ fn replay(seed: u64) -> ! {
 
 /// What must happen in enough histories, or they show nothing.
 const HAPPENS: &[&str] = &[
+    "Leases deleted",
+    "Leases raised by hand",
+    "Leases restored",
     "actions skipped",
     "answers lost",
     "brief mass silences",
+    "bursts of changes",
     "calls duplicated",
     "calls late",
     "calls lost",
     "calls lost in a cut",
     "calls that arrived after a cut",
+    "claimants of an id",
     "clusters cut off",
     "clusters cut off together",
     "clusters removed by force",
+    "clusters that left",
     "controllers killed",
     "controllers paused",
     "controllers stopped in a calm",
@@ -126,8 +134,11 @@ const HAPPENS: &[&str] = &[
     "definitions changed",
     "endpoints changed",
     "exports added",
+    "exports refused",
     "exports removed",
     "holds",
+    "ids claimed in vain",
+    "ids taken over",
     "late writes refused",
     "late writes taken",
     "leaders deposed",
@@ -145,6 +156,8 @@ const HAPPENS: &[&str] = &[
     "stale acts",
     "syncs",
     "verdicts",
+    "wall clocks set",
     "watches broken",
     "watches resumed",
+    "writes too many",
 ];

@@ -18,13 +18,35 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Register(Registration),
-    Renew { version: Version, sum: Sum },
-    Write { version: Version, ops: Vec<Op> },
-    SyncBegin { version: Version, names: Vec<(ServiceKey, Leaf)> },
-    SyncOps { version: Version, ops: Vec<Op> },
-    SyncEnd { version: Version, named: BTreeSet<ServiceKey> },
+    Renew {
+        version: Version,
+        sum: Sum,
+    },
+    Write {
+        version: Version,
+        ops: Vec<Op>,
+    },
+    SyncBegin {
+        version: Version,
+        names: Vec<(ServiceKey, Leaf)>,
+    },
+    SyncOps {
+        version: Version,
+        ops: Vec<Op>,
+    },
+    SyncEnd {
+        version: Version,
+        named: BTreeSet<ServiceKey>,
+    },
+    /// An administrator removes the cluster.
     Remove,
-    Watch { stream: u64, resume: Option<(Epoch, u64)>, since: Since },
+    /// The cluster removes itself.
+    Leave,
+    Watch {
+        stream: u64,
+        resume: Option<(Epoch, u64)>,
+        since: Since,
+    },
 }
 
 impl Body {
@@ -36,7 +58,7 @@ impl Body {
             | Self::SyncBegin { version, .. }
             | Self::SyncOps { version, .. }
             | Self::SyncEnd { version, .. } => Some(*version),
-            Self::Remove | Self::Watch { .. } => None,
+            Self::Remove | Self::Leave | Self::Watch { .. } => None,
         }
     }
 }
@@ -79,7 +101,7 @@ impl World {
         strikes
     }
 
-    fn is_cut(&self, cluster: usize) -> bool {
+    pub(crate) fn is_cut(&self, cluster: usize) -> bool {
         !self.cut[cluster].has_passed(self.now)
     }
 
@@ -137,7 +159,7 @@ impl World {
                 Body::Register(_) | Body::Write { .. } | Body::SyncBegin { .. } => {
                     Answer::ActFailed(failure())
                 }
-                Body::SyncOps { .. } | Body::SyncEnd { .. } | Body::Remove => return,
+                Body::SyncOps { .. } | Body::SyncEnd { .. } | Body::Remove | Body::Leave => return,
                 Body::Watch { stream, .. } => {
                     let at = self.now + self.delay();
                     return self.at(at, Event::Broken { pid: request.pid, stream });
@@ -159,10 +181,13 @@ impl World {
                 let pace = if slow { self.rng.random_range(1..4) } else { usize::MAX };
                 server.watch(&request, stream, (resume, since), (frames, pace), self.now);
             } else {
-                match server.handle(&request, &self.book, self.now) {
+                match server.handle(&request, &mut self.book, self.now) {
                     Reply::Nothing => {}
                     Reply::Removed => self.note_removed(request.cluster),
                     reply => self.reply(&request, reply),
+                }
+                if server.witness.taken_over.take().is_some() {
+                    self.note_removed(request.cluster);
                 }
             }
         }
@@ -218,7 +243,7 @@ impl World {
         let Some(mut server) = self.server.take() else { return };
         if server.incarnation == incarnation && server.tick_at.is_some_and(|at| at.has_passed(self.now)) {
             server.tick_at = None;
-            server.tick(&self.book, self.now);
+            server.tick(&mut self.book, self.now);
         }
         self.server = Some(server);
         self.after_server();

@@ -1,15 +1,17 @@
 //! A registry process: the machine, its state log and its watchers, with a witness that checks it at every call.
 
-use crate::book::Book;
-use crate::facts::{BUILDS, KEPT_REMOVALS, POLICY, TIMING, cluster_id, cluster_uid};
+use crate::book::{Book, Said};
+use crate::facts::{BUILDS, KEPT_REMOVALS, TIMING, cluster_id, cluster_uid};
 use crate::network::{Body, Reply, Request};
 use crate::witness::{Act, After, Call, Kind, Witness};
-use mcs_core::ids::{Build, ClusterId, Epoch};
+use mcs_core::ids::{Build, ClusterId, Epoch, ServiceKey};
 use mcs_core::log::StateLog;
 use mcs_core::model::{Change, Frame, Object, Since};
 use mcs_core::outbox::{Answer, Failure, OpAnswer};
-use mcs_core::registry::{Op, OpOutcome, Refused, Registry};
+use mcs_core::registry::{Op, OpOutcome, Policy, Refused, Registry};
 use mcs_core::time::Timestamp;
+use mcs_core::validate::check_export;
+use mcs_core::version::Version;
 use mcs_core::watch::{self, Told};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -43,11 +45,11 @@ pub(crate) struct Watcher {
 }
 
 impl Server {
-    pub(crate) fn new(incarnation: u64, now: Timestamp) -> Self {
+    pub(crate) fn new(incarnation: u64, policy: Policy, now: Timestamp) -> Self {
         Self {
             incarnation,
             build: BUILDS[usize::from(incarnation.is_multiple_of(4))],
-            registry: Registry::new(POLICY, Epoch(u128::from(incarnation)), now),
+            registry: Registry::new(policy, Epoch(u128::from(incarnation)), now),
             log: StateLog::keeping(KEPT_REMOVALS),
             watchers: BTreeMap::new(),
             tick_at: None,
@@ -61,8 +63,8 @@ impl Server {
     }
 
     /// Judges what is due.
-    pub(crate) fn tick(&mut self, book: &Book, now: Timestamp) {
-        let never = self.watched(book, now, None, |registry| {
+    pub(crate) fn tick(&mut self, book: &mut Book, now: Timestamp) {
+        let never = self.watched(book, now, None, |registry, _| {
             registry.handle_timeout(now);
             Ok(())
         });
@@ -70,33 +72,31 @@ impl Server {
     }
 
     /// Handles a call. A watch is taken by [`Server::watch`].
-    pub(crate) fn handle(&mut self, request: &Request, book: &Book, now: Timestamp) -> Reply {
+    pub(crate) fn handle(&mut self, request: &Request, book: &mut Book, now: Timestamp) -> Reply {
+        let speaker = (request.cluster, request.pid);
         let cluster = cluster_id(request.cluster);
         let uid = cluster_uid(request.cluster);
         let lease = TIMING.lease();
         let act = Act { cluster: request.cluster, version: request.body.version() };
         match request.body.clone() {
             Body::Register(registration) => {
-                let result = self.watched(book, now, Some((act, Kind::Register)), |registry| {
+                let result = self.watched(book, now, Some((act, Kind::Register)), |registry, _| {
                     registry.register(&cluster, registration, now)
                 });
                 done(result.map(|answer| Answer::Registered { differs: answer.differs, lease }), true)
             }
             Body::Renew { version, sum } => {
-                let result = self.watched(book, now, Some((act, Kind::Renew)), |registry| {
+                let result = self.watched(book, now, Some((act, Kind::Renew)), |registry, _| {
                     registry.renew(&cluster, &uid, version, sum, now)
                 });
                 done(result.map(|answer| Answer::Renewed { differs: answer.differs, lease }), false)
             }
             Body::Write { version, ops } => {
-                let keys = ops.clone();
-                let result = self.watched(book, now, Some((act, Kind::Write)), |registry| {
-                    registry.write(&cluster, &uid, version, ops, now)
-                });
-                done(result.map(|outcomes| Answer::Written(answers(&keys, outcomes))), true)
+                let answers = self.write((act, Kind::Write), speaker, version, ops, book, now);
+                done(answers.map(Answer::Written), true)
             }
             Body::SyncBegin { version, names } => {
-                let result = self.watched(book, now, Some((act, Kind::Begin)), |registry| {
+                let result = self.watched(book, now, Some((act, Kind::Begin)), |registry, _| {
                     registry.begin_sync(&cluster, &uid, version, now)?;
                     registry.wanted(&cluster, &uid, version, &names)
                 });
@@ -104,34 +104,59 @@ impl Server {
                 result.map_or_else(|refused| failed(refused, true), Reply::Wants)
             }
             Body::SyncOps { version, ops } => {
-                let keys = ops.clone();
-                let result = self.watched(book, now, Some((act, Kind::WithinSync)), |registry| {
-                    registry.write(&cluster, &uid, version, ops, now)
-                });
-                match result {
-                    Ok(outcomes) => {
-                        let all = self.results.entry(request.call).or_default();
-                        all.extend(answers(&keys, outcomes));
+                match self.write((act, Kind::WithinSync), speaker, version, ops, book, now) {
+                    Ok(answers) => {
+                        self.results.entry(request.call).or_default().extend(answers);
                         Reply::Nothing
                     }
                     Err(refused) => failed(refused, true),
                 }
             }
             Body::SyncEnd { version, named } => {
-                let result = self.watched(book, now, Some((act, Kind::WithinSync)), |registry| {
+                let result = self.watched(book, now, Some((act, Kind::WithinSync)), |registry, _| {
                     registry.end_sync(&cluster, &uid, version, &named, now)
                 });
                 let results = self.results.remove(&request.call).unwrap_or_default();
                 done(result.map(|_| Answer::Synced(results)), true)
             }
-            Body::Remove => {
-                let gone = self.watched(book, now, Some((act, Kind::Remove)), |registry| {
-                    registry.remove(&cluster, None, true, now)
+            Body::Remove | Body::Leave => {
+                let leaver = matches!(request.body, Body::Leave).then_some(&uid);
+                let gone = self.watched(book, now, Some((act, Kind::Remove)), |registry, _| {
+                    registry.remove(&cluster, leaver, leaver.is_none(), now)
                 });
                 if gone.is_ok() { Reply::Removed } else { Reply::Nothing }
             }
             Body::Watch { .. } => Reply::Nothing,
         }
+    }
+
+    /// Takes the operations of a write, or of one message of a sync.
+    fn write(
+        &mut self,
+        call: Call,
+        speaker: (usize, u64),
+        version: Version,
+        ops: Vec<Op>,
+        book: &mut Book,
+        now: Timestamp,
+    ) -> Result<Vec<OpAnswer>, Refused> {
+        let (cluster, uid) = (cluster_id(speaker.0), cluster_uid(speaker.0));
+        let keys: Vec<ServiceKey> = ops.iter().map(|op| op.key().clone()).collect();
+        let outcomes = self.watched(book, now, Some(call), |registry, book| {
+            if call.1 == Kind::Write {
+                registry.count_write(&cluster, &uid, now)?;
+            }
+            let outcomes = checked(ops, |ops| registry.write(&cluster, &uid, version, ops, now))?;
+            // Before anybody compares what is held with what was said.
+            for (key, _) in keys.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_err()) {
+                let held = registry.member(&cluster).is_some_and(|member| member.exports().contains_key(key));
+                book.say(speaker, key, version, Said::Refused { stands: held });
+            }
+            Ok(outcomes)
+        })?;
+        let refused = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+        (0..refused).for_each(|_| self.witness.count("exports refused"));
+        Ok(keys.into_iter().zip(outcomes).collect())
     }
 
     /// Takes a watch: it goes on where it broke, if this process told it before, else it begins anew.
@@ -191,13 +216,13 @@ impl Server {
     /// Calls the registry under the eyes of the witness, and takes the changes into the log.
     fn watched<R>(
         &mut self,
-        book: &Book,
+        book: &mut Book,
         now: Timestamp,
         act: Option<Call>,
-        call: impl FnOnce(&mut Registry) -> Result<R, Refused>,
+        call: impl FnOnce(&mut Registry, &mut Book) -> Result<R, Refused>,
     ) -> Result<R, Refused> {
         let before = self.witness.before(now);
-        let result = call(&mut self.registry);
+        let result = call(&mut self.registry, book);
         let mut told = Vec::new();
         while let Some(Change { revision, key, object }) = self.registry.next_change() {
             told.push(key.clone());
@@ -210,8 +235,20 @@ impl Server {
     }
 }
 
-fn answers(ops: &[Op], outcomes: Vec<OpOutcome>) -> Vec<OpAnswer> {
-    ops.iter().map(|op| op.key().clone()).zip(outcomes).collect()
+/// Has those operations written that pass the checks at the edge.
+fn checked(
+    ops: Vec<Op>,
+    write: impl FnOnce(Vec<Op>) -> Result<Vec<OpOutcome>, Refused>,
+) -> Result<Vec<OpOutcome>, Refused> {
+    let check = |op: &Op| match op {
+        Op::Put { key, spec, .. } => check_export(key, spec),
+        Op::PutEndpoints { .. } | Op::Delete { .. } => Ok(()),
+    };
+    let checks: Vec<OpOutcome> = ops.iter().map(check).collect();
+    let passed = ops.into_iter().zip(&checks).filter(|(_, check)| check.is_ok()).map(|(op, _)| op);
+    let mut written = write(passed.collect())?.into_iter();
+    let outcome = |check: OpOutcome| check.and_then(|()| written.next().unwrap_or(Ok(())));
+    Ok(checks.into_iter().map(outcome).collect())
 }
 
 fn done(result: Result<Answer, Refused>, act: bool) -> Reply {

@@ -4,7 +4,7 @@
 //! whether it is as it was. All of it is compared from time to time ([`Witness::check_all`]).
 
 use crate::book::Book;
-use crate::facts::{LEASE, POLICY, TIMING, cluster_id};
+use crate::facts::{LEASE, POLICY, TIMING, cluster_id, cluster_uid, place_of};
 use crate::invariants;
 use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
 use mcs_core::log::StateLog;
@@ -99,15 +99,17 @@ pub(crate) struct Witness {
     pub(crate) renewed: BTreeMap<ClusterId, (Timestamp, Timestamp)>,
     /// Since when each member is listed, on the world's clock.
     pub(crate) listed: BTreeMap<ClusterId, Timestamp>,
-    /// The highest term that registered, and the newest act.
-    pub(crate) floors: BTreeMap<ClusterId, u64>,
-    pub(crate) marks: BTreeMap<ClusterId, Version>,
+    /// The highest term that registered, and the newest act, by place.
+    pub(crate) floors: BTreeMap<usize, u64>,
+    pub(crate) marks: BTreeMap<usize, Version>,
     /// When each expired member was judged, and when each was heard again after it had been late, on the judging clock.
     expired: BTreeMap<ClusterId, Timestamp>,
     returned: BTreeMap<ClusterId, Timestamp>,
     /// Since when verdicts wait, and whether most members were heard since the last time they did.
     pub(crate) hold_since: Option<Timestamp>,
     pub(crate) calm: bool,
+    /// An id that another cluster took over in the last call.
+    pub(crate) taken_over: Option<ClusterId>,
     pub(crate) counts: BTreeMap<&'static str, u64>,
 }
 
@@ -125,6 +127,7 @@ impl Witness {
             returned: BTreeMap::new(),
             hold_since: None,
             calm: true,
+            taken_over: None,
             counts: BTreeMap::new(),
         }
     }
@@ -162,12 +165,24 @@ impl Witness {
                 &members,
             );
             invariants::invariant_15_a_call_changes_one_cluster(act, *kind, before, &members);
+            match after.refused {
+                Some(Refused::Claimed { .. }) => self.count("ids claimed in vain"),
+                Some(Refused::TooManyWrites { .. }) => self.count("writes too many"),
+                _ => {}
+            }
             if after.refused.is_none() {
-                self.note(act, *kind, after.now);
+                let known = before.members.get(&cluster_id(act.cluster));
+                let is_new = known.is_none_or(|known| known.uid != cluster_uid(act.cluster));
+                self.note(act, *kind, is_new, after.now);
             }
         }
         let removed = caller.as_ref().filter(|_| call.is_some_and(|(_, kind)| *kind == Kind::Remove));
         for (cluster, facts) in &before.members {
+            if members.get(cluster).is_some_and(|new| new.uid != facts.uid) {
+                self.count("ids taken over");
+                self.taken_over = Some(cluster.clone());
+                invariants::invariant_15_an_id_changes_hands_after_its_lease(cluster, facts);
+            }
             let expired = members.get(cluster).is_none_or(|facts| facts.state == MemberState::Expired);
             if facts.state != MemberState::Expired && expired && removed != Some(cluster) {
                 self.count("verdicts");
@@ -200,7 +215,7 @@ impl Witness {
         let clusters: BTreeSet<&ClusterId> = sections.chain(caller).collect();
         for cluster in clusters {
             let Some(member) = after.registry.member(cluster) else { continue };
-            let mark = self.marks.get(cluster).copied().unwrap_or_default();
+            let mark = self.marks.get(&place_of(member.uid())).copied().unwrap_or_default();
             invariants::invariant_05_a_section_names_what_is_held(cluster, member, book, mark);
             invariants::invariant_07_a_sum_is_that_of_the_leaves(cluster, member);
         }
@@ -224,7 +239,7 @@ impl Witness {
     /// Checks everything that a registry holds, whatever changed last.
     pub(crate) fn check_all(&self, registry: &Registry, log: &StateLog<Object>, book: &Book) {
         for (cluster, member) in registry.members() {
-            let mark = self.marks.get(cluster).copied().unwrap_or_default();
+            let mark = self.marks.get(&place_of(member.uid())).copied().unwrap_or_default();
             invariants::invariant_05_a_section_names_what_is_held(cluster, member, book, mark);
             invariants::invariant_07_a_sum_is_that_of_the_leaves(cluster, member);
         }
@@ -235,22 +250,26 @@ impl Witness {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    fn note(&mut self, act: &Act, kind: Kind, now: Timestamp) {
+    /// Takes note of a call that was taken; `is_new` says whether it made the cluster a member.
+    fn note(&mut self, act: &Act, kind: Kind, is_new: bool, now: Timestamp) {
         let cluster = cluster_id(act.cluster);
         if matches!(kind, Kind::Register | Kind::Renew) {
             let before = self.renewed.insert(cluster.clone(), (self.judged, now));
-            if before.is_some_and(|(at, _)| self.judged.since(at) >= TIMING.late()) {
+            if is_new {
+                self.returned.remove(&cluster);
+            } else if before.is_some_and(|(at, _)| self.judged.since(at) >= TIMING.late()) {
                 self.returned.insert(cluster.clone(), self.judged);
             }
             self.expired.remove(&cluster);
         }
         let Some(version) = act.version else { return };
         if kind == Kind::Register {
-            let floor = self.floors.entry(cluster.clone()).or_default();
+            let floor = self.floors.entry(act.cluster).or_default();
             *floor = version.term.max(*floor);
         }
-        let mark = self.marks.entry(cluster).or_default();
-        *mark = version.max(*mark);
+        // A registry knows no acts of a member that was removed.
+        let mark = self.marks.entry(act.cluster).or_default();
+        *mark = if is_new { version } else { version.max(*mark) };
     }
 
     fn watch_hold(&mut self, registry: &Registry, members: &Members) {

@@ -6,14 +6,15 @@
 use crate::book::Book;
 use crate::cluster::Cluster;
 use crate::controller::Controller;
-use crate::facts::MOST_CLUSTERS;
+use crate::facts::{MOST_CLUSTERS, PLACES, POLICY, cluster_id};
 use crate::network::{Reply, Request};
 use crate::server::Server;
-use mcs_core::ids::ServiceKey;
+use mcs_core::ids::{ClusterId, ServiceKey};
 use mcs_core::model::Frame;
 use mcs_core::outbox::{Answer, Failure};
 use mcs_core::plan::Step;
-use mcs_core::time::Timestamp;
+use mcs_core::registry::Policy;
+use mcs_core::time::{Timestamp, WallTime};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
@@ -53,11 +54,13 @@ pub(crate) struct World {
     pub(crate) server: Option<Box<Server>>,
     pub(crate) server_paused: Timestamp,
     pub(crate) clusters: Vec<Cluster>,
+    pub(crate) policy: Policy,
     pub(crate) controllers: BTreeMap<u64, Box<Controller>>,
     /// Until when each cluster is cut off from the registry.
-    pub(crate) cut: [Timestamp; MOST_CLUSTERS],
-    /// When an administrator removed each cluster last.
-    pub(crate) removed: [Option<Timestamp>; MOST_CLUSTERS],
+    pub(crate) cut: [Timestamp; PLACES],
+    /// When the records of each id were removed last, by an administrator, by the cluster itself, or since another cluster
+    /// took the id over.
+    pub(crate) removed: BTreeMap<ClusterId, Timestamp>,
     pub(crate) book: Book,
     pub(crate) counts: Counts,
     /// How many registrations, writes and syncs were called for.
@@ -73,6 +76,11 @@ impl World {
     pub(crate) fn new(seed: u64, event_log: Option<EventLog>) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let size = random_size(&mut rng);
+        let mut clusters: Vec<Cluster> = (0..PLACES).map(Cluster::new).collect();
+        for cluster in &mut clusters {
+            cluster.clock_error = rng.random_range(-30..=30);
+        }
+        let policy = random_policy(&mut rng);
         Self {
             rng,
             size,
@@ -81,10 +89,11 @@ impl World {
             slow: false,
             server: None,
             server_paused: Timestamp::ZERO,
-            clusters: (0..size).map(Cluster::new).collect(),
+            clusters,
+            policy,
             controllers: BTreeMap::new(),
-            cut: [Timestamp::ZERO; MOST_CLUSTERS],
-            removed: [None; MOST_CLUSTERS],
+            cut: [Timestamp::ZERO; PLACES],
+            removed: BTreeMap::new(),
             book: Book::default(),
             counts: Counts::new(),
             acts: 0,
@@ -174,7 +183,7 @@ impl World {
         }
         let incarnation = self.fresh_id();
         self.log(|| format!("registry {incarnation} starts"));
-        self.server = Some(Box::new(Server::new(incarnation, self.now)));
+        self.server = Some(Box::new(Server::new(incarnation, self.policy, self.now)));
         self.after_server();
     }
 
@@ -200,7 +209,23 @@ impl World {
     }
 
     pub(crate) fn note_removed(&mut self, cluster: usize) {
-        self.removed[cluster] = Some(self.now);
+        self.removed.insert(cluster_id(cluster), self.now);
+    }
+
+    /// The time on the clocks of `cluster`, right or wrong. Nothing but the age of exports and the first term of a
+    /// leader comes from it.
+    pub(crate) fn wall(&self, cluster: usize) -> WallTime {
+        let passed = i64::try_from(self.now.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX);
+        WallTime::from_unix_secs(1_800_000_000 + passed + self.clusters[cluster].clock_error)
+    }
+}
+
+/// A policy with limits that are met now and then.
+fn random_policy(rng: &mut StdRng) -> Policy {
+    Policy {
+        max_exports: if rng.random_bool(0.2) { 2 } else { POLICY.max_exports },
+        max_writes_per_second: if rng.random_bool(0.2) { 1 } else { POLICY.max_writes_per_second },
+        ..POLICY
     }
 }
 
