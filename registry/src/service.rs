@@ -414,13 +414,22 @@ impl Service {
             .unwrap_or_else(|complete| pb::ListImportsResponse { complete, ..Default::default() })
     }
 
-    /// Lists a clusterset; one that is not known has no clusters, and is complete once a lease has passed since the
-    /// start.
+    /// Whether a clusterset that is not known has no clusters for certain: a lease has passed since the start, in which
+    /// they would have come, and there is nothing of it that could not be read.
+    fn lacks(&self, clusterset: &ClustersetId) -> bool {
+        let is_unread = || {
+            let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
+            known.contains_key(clusterset)
+        };
+        let complete_at = self.started + self.lease();
+        complete_at.has_passed(self.clock.elapsed())
+            && self.keeper.condition() != Condition::Away
+            && !is_unread()
+    }
+
+    /// Lists a clusterset; one that is not known has no clusters, of which it may be certain.
     fn list<T>(&self, clusterset: &ClustersetId, list: impl FnOnce(&Lists<'_>) -> T) -> Result<T, bool> {
-        let known = self.known(clusterset).ok_or_else(|| {
-            let complete_at = self.started + self.lease();
-            complete_at.has_passed(self.clock.elapsed())
-        })?;
+        let known = self.known(clusterset).ok_or_else(|| self.lacks(clusterset))?;
         let lease = self.lease();
         Ok(known
             .with(|state, now| list(&Lists { registry: &state.registry, now, clock: &*self.clock, lease })))

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcs_core::ids::ClustersetId;
 use mcs_core::model::{Frame, MemberState, Object, ObjectKey};
 use mcs_core::registry::Op;
 use mcs_core::timing::Timing;
-use mcs_core::version::Version;
+use mcs_core::version::{Sum, Version};
+use mcs_proto::convert::Member;
 use mcs_proto::status::CallFailed;
 use mcs_registry::store::Store;
 use tonic::Code;
@@ -130,6 +132,45 @@ async fn no_lease_is_judged_and_no_view_complete_while_the_store_does_not_answer
     };
     let expired = tokio::time::timeout(LIMIT, expired).await.unwrap();
     assert_eq!(expired, ObjectKey::Section(west.member.cluster.clone()));
+}
+
+/// What could not be read may be there: nobody is taken for absent.
+#[tokio::test]
+async fn a_clusterset_that_was_not_read_is_not_complete_while_the_store_does_not_answer() {
+    let store = Double::in_mood(Mood::Fine);
+    let started = Started::over(store.clone(), |_| {}).await;
+    let mut east = started.register("east").await;
+    let test = || ClustersetId::new("test").unwrap();
+    let member = Member { clusterset: test(), ..crate::started::member("east", "uid-of-east") };
+    let registration = crate::started::registration(&member, Version::new(1, 1), Sum::EMPTY);
+    let complete = async || {
+        let (clusters, of_clusters) = started.client.list_clusters(&test()).await.unwrap();
+        let (exports, of_exports) = started.client.list_exports(&test(), true).await.unwrap();
+        let (imports, of_imports) = started.client.list_imports(&test(), true).await.unwrap();
+        assert_eq!((clusters.len(), exports.len(), imports.len()), (0, 0, 0));
+        [of_clusters, of_exports, of_imports]
+    };
+    assert_eq!(complete().await, [false; 3]);
+    started.pass(LEASE).await;
+    assert_eq!(complete().await, [true; 3]);
+
+    store.turn(Mood::Away);
+    assert!(east.write(&[put("web", 1)]).await.degraded);
+    let noticed = async { while complete().await != [false; 3] {} };
+    tokio::time::timeout(LIMIT, noticed).await.unwrap();
+
+    store.turn(Mood::Fine);
+    until_saved(&east).await;
+    assert_eq!(complete().await, [true; 3]);
+
+    // One that somebody asked for, and that could not be read.
+    store.turn(Mood::Away);
+    started.client.register(&member, &registration).await.unwrap_err();
+    store.turn(Mood::Fine);
+    assert!(!east.write(&[put("api", 1)]).await.degraded);
+    assert_eq!(complete().await, [false; 3]);
+    assert!(started.client.register(&member, &registration).await.is_ok());
+    assert_eq!(started.client.list_clusters(&test()).await.unwrap().0.len(), 1);
 }
 
 #[tokio::test]
