@@ -331,6 +331,34 @@ impl Running {
             };
             assert_refused("epoch", "", imports.watch(watch).await);
         }
+        let watch = || pb::WatchRequest { clusterset: prod(), cluster: prod(), ..Default::default() };
+        for text in all().filter(|text| !is_words(text)) {
+            let by_build = pb::WatchRequest { build: text.clone(), ..watch() };
+            assert_refused("build", &text, imports.watch(by_build).await);
+        }
+        type Set = fn(&mut pb::PartSet, String);
+        let fields: [(&str, Rule, Set); 2] = [
+            ("since[1].cluster", is_label, |set, text| set.cluster = text),
+            ("since[1].uid", is_uid, |set, text| set.uid = text),
+        ];
+        let set = |cluster: &str| pb::PartSet {
+            cluster: cluster.to_owned(),
+            uid: "u-1".to_owned(),
+            sum: vec![0; 16],
+        };
+        for (field, rule, put) in fields {
+            for text in all().filter(|text| !rule(text)) {
+                let mut wrong = set("west");
+                put(&mut wrong, text.clone());
+                let since = vec![set("east"), wrong];
+                assert_refused(field, &text, imports.watch(pb::WatchRequest { since, ..watch() }).await);
+            }
+        }
+        for sum in lengths_of_sixteen() {
+            let since = vec![pb::PartSet { sum, ..set("east") }];
+            let refused = imports.watch(pb::WatchRequest { since, ..watch() }).await;
+            assert_refused("since[0].sum", "", refused);
+        }
     }
 
     /// Each text in a field of a put: refused by itself, with the field.
