@@ -17,6 +17,7 @@
 //! | a method is not served at a path (REST) | UNIMPLEMENTED | `NO_METHOD` |
 //! | a body is not JSON (REST) | INVALID_ARGUMENT | `MEDIA_TYPE` |
 //! | a request comes too slowly | DEADLINE_EXCEEDED | `TOO_SLOW` |
+//! | the caller's time for a call (`grpc-timeout`) has passed | DEADLINE_EXCEEDED | `LATE` |
 //! | the registry ends, or its store is away | UNAVAILABLE | `UNAVAILABLE` |
 //!
 //! Reasons travel as `google.rpc.ErrorInfo`; people read the message, programs the code and the reason.
@@ -57,6 +58,8 @@ pub const NO_METHOD: &str = "NO_METHOD";
 pub const MEDIA_TYPE: &str = "MEDIA_TYPE";
 /// A request comes too slowly.
 pub const TOO_SLOW: &str = "TOO_SLOW";
+/// The caller's time for a call has passed.
+pub const LATE: &str = "LATE";
 
 fn with_reason<const N: usize>(
     code: Code,

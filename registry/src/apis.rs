@@ -39,12 +39,7 @@ impl Apis {
         let calls = grpc::routes(Arc::clone(&service), &ports).into_axum_router();
         let as_anyone = |routes: Router| ports.bounded(routes).layer(Extension(Caller::Anyone));
         Ok(Self {
-            grpc: as_anyone(grpc::bounded(
-                calls,
-                ports.streams.clone(),
-                ports.pages.clone(),
-                ports.metrics.clone(),
-            )),
+            grpc: as_anyone(grpc::bounded(calls, &ports)),
             rest: as_anyone(rest::routes(service, &ports)),
         })
     }

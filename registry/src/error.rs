@@ -100,13 +100,19 @@ pub(crate) enum Error {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// The caller's time for the call has passed.
+    #[error("the time of this call is over: its caller gave it {given:?} (grpc-timeout)")]
+    Late {
+        /// What the caller gave it.
+        given: Duration,
+    },
     /// The caller's stream broke, or a message of it could not be taken: the transport says why.
     #[error("the stream broke: {}", .0.message())]
     Stream(Status),
     /// What the store holds of the clusterset could not be read.
     #[error("what is held of the clusterset cannot be read: {0}")]
     Store(#[from] Failed),
-    /// A message of a body is larger than the registry reads.
+    /// A message is larger than the registry reads.
     #[error(
         "a message has at most {most} bytes here (--max-message-bytes); larger sets of endpoints go in chunks"
     )]
@@ -147,6 +153,15 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// Why the transport gives no more messages of a request; it reads none above `most` bytes.
+    pub(crate) fn of_stream(broken: Status, most: usize) -> Self {
+        match broken.code() {
+            // It says so of such a message alone.
+            Code::OutOfRange => Self::TooLarge { most },
+            _ => Self::Stream(broken),
+        }
+    }
+
     /// Why the body of a request cannot be read on, where this process ended it.
     pub(crate) fn of_body(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut cause = Some(error);
@@ -171,13 +186,13 @@ impl Error {
             Self::Crowded(_) => Some(REQUEST_BYTES),
             Self::Refused(Refused::TooManyClusters { .. }) => Some("max-clusters"),
             Self::Refused(Refused::TooManyWrites { .. }) => Some("max-writes-per-second"),
-            Self::Stream(broken) if broken.code() == Code::OutOfRange => Some("max-message-bytes"),
             Self::Invalid(_)
             | Self::Refused(_)
             | Self::Denied(_)
             | Self::Stream(_)
             | Self::Store(_)
             | Self::Stalled { .. }
+            | Self::Late { .. }
             | Self::TooSlow(_)
             | Self::Media { .. }
             | Self::Absent { .. }
@@ -205,6 +220,7 @@ impl From<&Error> for Status {
             Error::Stalled { .. } | Error::TooSlow(_) => {
                 status::unserved(Code::DeadlineExceeded, status::TOO_SLOW, error.to_string())
             }
+            Error::Late { .. } => status::unserved(Code::DeadlineExceeded, status::LATE, error.to_string()),
             Error::Stream(broken) => {
                 // The reason is not lost.
                 let details = Bytes::copy_from_slice(broken.details());
@@ -297,8 +313,10 @@ mod tests {
             (Error::Limit { limit: Limit::Clustersets, most: 1 }, Code::ResourceExhausted, 429),
             (Error::Full { what: "streams", flag: "max-streams", most: 1 }, Code::ResourceExhausted, 429),
             (Error::Stalled { limit: Duration::from_secs(15) }, Code::DeadlineExceeded, 408),
+            (Error::Late { given: Duration::from_secs(1) }, Code::DeadlineExceeded, 504),
             (Error::Stream(Status::cancelled("gone")), Code::Cancelled, 500),
-            (Error::Stream(Status::out_of_range("too large")), Code::OutOfRange, 400),
+            (Error::of_stream(Status::aborted("gone"), 1), Code::Aborted, 409),
+            (Error::of_stream(Status::out_of_range("too large"), 1), Code::ResourceExhausted, 413),
             (Error::Store(Failed::Throttled { reason: "rate".to_owned() }), Code::Unavailable, 503),
             (Error::TooLarge { most: 1 }, Code::ResourceExhausted, 413),
             (Error::Crowded(Crowded { most: 1 }), Code::ResourceExhausted, 429),

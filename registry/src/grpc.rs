@@ -1,5 +1,6 @@
 //! The calls as gRPC.
 
+mod deadline;
 mod imports;
 mod members;
 mod streams;
@@ -8,13 +9,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use futures::{Stream, TryStreamExt};
 use mcs_proto::FILE_DESCRIPTOR_SET;
 use mcs_proto::pb::imports_server::ImportsServer;
 use mcs_proto::pb::members_server::MembersServer;
 use mcs_runtime::http::Protocol;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 pub(crate) use self::streams::bounded;
 
@@ -39,9 +41,20 @@ struct Grpc {
     service: Arc<Service>,
     metrics: Metrics,
     pages: Pages,
+    /// The largest message that is read, in bytes.
+    most: usize,
 }
 
 impl Grpc {
+    /// The messages of a request.
+    fn messages<M: Send + 'static>(
+        &self,
+        request: Request<Streaming<M>>,
+    ) -> impl Stream<Item = Result<M, Error>> + Unpin + Send + use<M> {
+        let most = self.most;
+        request.into_inner().map_err(move |broken| Error::of_stream(broken, most))
+    }
+
     /// Answers a call and notes how long that took.
     async fn answer<T>(
         &self,
@@ -58,10 +71,10 @@ impl Grpc {
 
 /// The calls of the API.
 pub(crate) fn routes(service: Arc<Service>, ports: &Ports) -> Routes {
-    let Config { max_message_bytes, .. } = ports.config;
-    let grpc = Grpc { service, metrics: ports.metrics.clone(), pages: ports.pages.clone() };
-    let members = MembersServer::new(grpc.clone()).max_decoding_message_size(max_message_bytes);
-    let imports = ImportsServer::new(grpc).max_decoding_message_size(max_message_bytes);
+    let Config { max_message_bytes: most, .. } = ports.config;
+    let grpc = Grpc { service, metrics: ports.metrics.clone(), pages: ports.pages.clone(), most };
+    let members = MembersServer::new(grpc.clone()).max_decoding_message_size(most);
+    let imports = ImportsServer::new(grpc).max_decoding_message_size(most);
     Routes::new(members).add_service(imports)
 }
 
@@ -85,11 +98,7 @@ pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: P
         routes(service, &ports).add_service(health_server).add_service(reflection).into_axum_router();
     let told = ports.clone();
     let full = move || async move { Status::from(told.full()).into_http::<Body>() };
-    let port = ports.port(
-        "grpc",
-        bounded(routes, ports.streams.clone(), ports.pages.clone(), ports.metrics.clone()),
-        Router::new().fallback(full),
-    );
+    let port = ports.port("grpc", bounded(routes, &ports), Router::new().fallback(full));
     port.protocol(Protocol::Http2).serve(listener, stop).await;
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::TryStreamExt;
 use mcs_proto::pb;
 use mcs_proto::pb::members_server::Members;
 use mcs_runtime::http::Held;
@@ -14,7 +13,6 @@ use super::Grpc;
 use crate::caller::Caller;
 use crate::calls;
 use crate::calls::sync::{ANSWERS, Sync, each_by_itself, until_over};
-use crate::error::Error;
 
 #[tonic::async_trait]
 impl Members for Grpc {
@@ -43,7 +41,7 @@ impl Members for Grpc {
     ) -> Result<Response<pb::WriteResponse>, Status> {
         self.answer("Write", async {
             let caller = Caller::of(request.extensions());
-            calls::write(&self.service, &caller, request.into_inner().map_err(Error::Stream)).await
+            calls::write(&self.service, &caller, self.messages(request)).await
         })
         .await
     }
@@ -60,7 +58,7 @@ impl Members for Grpc {
         tokio::spawn(async move {
             let measured = grpc.metrics.begin("grpc", "Sync");
             let steps = async {
-                let requests = each_by_itself(request.into_inner().map_err(Error::Stream), held);
+                let requests = each_by_itself(grpc.messages(request), held);
                 let service = Arc::clone(&grpc.service);
                 Sync::begin(service, &caller, requests).await?.lead(&answers, false).await
             };

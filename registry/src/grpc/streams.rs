@@ -1,5 +1,5 @@
-//! What is bounded of calls before and after their handlers see them: how many streams are open, how slowly a request
-//! comes, and how many large answers are held.
+//! What is bounded of calls before and after their handlers see them: how many streams are open, how large a message is,
+//! how slowly a request comes, and how many large answers are held.
 //!
 //! | call | is open | its request |
 //! |---|---|---|
@@ -12,15 +12,17 @@
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use mcs_runtime::http::{Pace, pace};
 use tonic::Status;
 
+use super::deadline::keep_deadline;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::pages::Pages;
+use crate::ports::Ports;
 use crate::streams::Streams;
 
 const SYNC: &str = "/dynamo.mcs.v1.Members/Sync";
@@ -40,13 +42,19 @@ const LISTS: [&str; 3] = [
     "/dynamo.mcs.v1.Imports/ListImports",
 ];
 
+/// The calls of our own services.
+const OWN: &str = "/dynamo.mcs.v1.";
+
 /// The calls of `routes`, bounded.
-pub(crate) fn bounded(routes: Router, streams: Streams, pages: Pages, metrics: Metrics) -> Router {
+pub(crate) fn bounded(routes: Router, ports: &Ports) -> Router {
+    let Ports { config, streams, pages, metrics, .. } = ports.clone();
     routes
+        .layer(from_fn_with_state((config.max_message_bytes, metrics.clone()), name_limit))
         .layer(from_fn_with_state((pages, metrics.clone()), hold))
         .layer(from_fn_with_state(metrics.clone(), tell_cause))
         .layer(from_fn_with_state(Pace::default(), keep_pace))
         .layer(from_fn_with_state((streams, metrics), count))
+        .layer(from_fn(keep_deadline))
 }
 
 /// Holds a place for a stream until its answers have ended.
@@ -87,6 +95,23 @@ async fn hold(State((pages, metrics)): State<(Pages, Metrics)>, request: Request
     }
 }
 
+/// Names the limit to the caller of a unary call whose message is too large: the transport answers such a call by itself.
+async fn name_limit(
+    State((most, metrics)): State<(usize, Metrics)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_own = request.uri().path().starts_with(OWN);
+    let answer = next.run(request).await;
+    match Status::from_header_map(answer.headers()) {
+        Some(status) if is_own => match Error::of_stream(status, most) {
+            limit @ Error::TooLarge { .. } => Status::from(metrics.failed(limit)).into_http(),
+            _ => answer,
+        },
+        _ => answer,
+    }
+}
+
 async fn keep_pace(rule: State<Pace>, request: Request, next: Next) -> Response {
     if request.uri().path() == SYNC { next.run(request).await } else { pace(rule, request, next).await }
 }
@@ -103,14 +128,19 @@ async fn tell_cause(State(metrics): State<Metrics>, request: Request, next: Next
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use axum::routing::post;
     use hyper::service::Service;
     use hyper_util::service::TowerToHyperService;
+    use mcs_core::registry::Policy;
     use mcs_runtime::clock::SystemClock;
+    use mcs_runtime::http::Budget;
+    use mcs_runtime::shutdown::Watch;
     use tonic::Code;
 
     use super::*;
+    use crate::Config;
 
     /// The code that a handler finds when its request does not come.
     async fn code_of(path: &'static str) -> Option<String> {
@@ -118,19 +148,34 @@ mod tests {
             let read = axum::body::to_bytes(body, usize::MAX).await;
             format!("{:?}", read.map_err(|error| Status::from_error(error.into()).code()))
         };
-        let metrics = Metrics::register(&prometheus::Registry::new(), Arc::new(SystemClock)).unwrap();
-        let service = TowerToHyperService::new(bounded(
-            Router::new().route(path, post(handler)),
-            Streams::new(1),
-            Pages::default(),
-            metrics,
-        ));
+        let routes = bounded(Router::new().route(path, post(handler)), &ports());
+        let service = TowerToHyperService::new(routes);
         let silent = Body::from_stream(futures::stream::pending::<Result<&[u8], axum::Error>>());
         let request = Request::post(path).body(silent).unwrap();
         let day = std::time::Duration::from_secs(24 * 60 * 60);
         let answer = tokio::time::timeout(day, service.call(request)).await.ok()?.unwrap();
         let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
         Some(String::from_utf8(answer.to_vec()).unwrap())
+    }
+
+    fn ports() -> Ports {
+        let config = Config {
+            policy: Policy::of_lease(Duration::from_secs(30)),
+            max_connection_age: Duration::from_secs(1_800),
+            max_message_bytes: 1_000,
+            max_connections: 1,
+            max_request_bytes: 1_000,
+            max_streams: 1,
+        };
+        Ports {
+            config,
+            tls: None,
+            streams: Streams::new(1),
+            held: Budget::new(1_000),
+            pages: Pages::default(),
+            metrics: Metrics::register(&prometheus::Registry::new(), Arc::new(SystemClock)).unwrap(),
+            shutdown: Watch::default(),
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,11 +5,14 @@ use std::time::Duration;
 use mcs_core::model::{Frame, Since};
 use mcs_core::timing::Timing;
 use mcs_proto::client::WatchStream;
+use mcs_proto::pb;
+use mcs_proto::pb::imports_client::ImportsClient;
 use mcs_proto::status::CallFailed;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
+use tonic::transport::Endpoint;
 
 use crate::started::{LIMIT, Started, client, http, id, leaf, prod, put};
 
@@ -95,6 +98,40 @@ async fn a_sync_may_bring_more_than_requests_may_hold_at_once() {
     let synced = sync.finish(&ops).await.unwrap();
     let taken = synced.written.results.iter().filter(|(_, result)| result.is_ok()).count();
     assert_eq!(taken, 8);
+}
+
+/// Of a stream its caller may say so as well; the time begins anew for each try, since the machine may be busy.
+#[tokio::test]
+async fn a_watch_ends_with_the_time_that_its_caller_gives_it() {
+    let registry = Started::new().await;
+    let channel = Endpoint::from_shared(format!("http://{}", registry.grpc)).unwrap();
+    let mut imports = ImportsClient::new(channel.connect().await.unwrap());
+    let mut given = Duration::from_millis(100);
+    let mut steps = loop {
+        let watch = pb::WatchRequest {
+            clusterset: "prod".to_owned(),
+            cluster: "importer".to_owned(),
+            ..Default::default()
+        };
+        let mut request = tonic::Request::new(watch);
+        request.set_timeout(given);
+        // The client counts too, up to the begin of the answer.
+        match imports.watch(request).await {
+            Ok(steps) => break steps.into_inner(),
+            Err(_) => given *= 2,
+        }
+        assert!(given < LIMIT, "no watch begins in time");
+    };
+    let ended = async {
+        loop {
+            if let Err(ended) = steps.message().await {
+                return ended;
+            }
+        }
+    };
+    let ended = tokio::time::timeout(LIMIT * 2, ended).await.unwrap();
+    let message = format!("the time of this call is over: its caller gave it {given:?} (grpc-timeout)");
+    assert_eq!((ended.code(), ended.message()), (Code::DeadlineExceeded, &*message));
 }
 
 /// Load spreads over replicas, and a watch goes on where it was.

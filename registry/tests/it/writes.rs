@@ -9,7 +9,9 @@ use mcs_proto::status::CallFailed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::started::{LEASE, Started, endpoints, id, key, leaf, member, prod, put, read_set, registration};
+use crate::started::{
+    LEASE, Started, endpoints, http, id, key, leaf, member, prod, put, read_set, registration,
+};
 
 #[tokio::test]
 async fn a_renewal_says_whether_both_sides_hold_the_same() {
@@ -217,8 +219,20 @@ async fn a_message_above_the_limit_is_no_wrong_field() {
         clusterset: "x".repeat(5 * 1024 * 1024),
         ..mcs_proto::pb::WriteRequest::default()
     };
-    let status = client.write(tokio_stream::iter([too_large])).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::OutOfRange, "{status}");
+    let message = "a message has at most 4194304 bytes here (--max-message-bytes); larger sets of endpoints go in chunks";
+    let refused = CallFailed::Limit { message: message.to_owned() };
+    let written = client.write(tokio_stream::iter([too_large.clone()])).await.unwrap_err();
+    assert_eq!(CallFailed::from(written), refused);
+    let begin = mcs_proto::pb::SyncBegin { clusterset: too_large.clusterset, ..Default::default() };
+    let step = Some(mcs_proto::pb::sync_request::Step::Begin(begin.clone()));
+    let mut sync =
+        client.sync(tokio_stream::iter([mcs_proto::pb::SyncRequest { step }])).await.unwrap().into_inner();
+    assert_eq!(CallFailed::from(sync.message().await.unwrap_err()), refused);
+    let renewal = mcs_proto::pb::RenewRequest { clusterset: begin.clusterset, ..Default::default() };
+    assert_eq!(CallFailed::from(client.renew(renewal).await.unwrap_err()), refused);
+    let (_, text) = http(registry.admin, "GET", "/metrics").await;
+    let counted = "mcs_registry_limits_hit_total{limit=\"max-message-bytes\"} 3";
+    assert!(text.lines().any(|line| line == counted), "{text}");
 }
 
 /// O60: what is not a DNS label is refused, and the field is named.
