@@ -1,7 +1,10 @@
 //! The admin port: `/metrics` for Prometheus, `/healthz` and `/readyz` for probes.
 //!
 //! `/healthz` says that the process answers, and nothing else: it must never take a program down for what another one
-//! does. `/readyz` names what is missing. The port has no end of its own, so that it answers while the rest drains.
+//! does. `/readyz` names what is missing. The port has no end of its own, so that it answers while the rest drains, and
+//! who holds it without asking goes first: a probe that finds no room would have the program restarted.
+
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -14,6 +17,9 @@ use tokio::net::TcpListener;
 use crate::http::{Limits, Port};
 use crate::ready::Ready;
 
+/// How long a client of this port may take for the head of a request: probes and scrapes send it at once.
+const HEADER_READ: Duration = Duration::from_secs(2);
+
 #[derive(Clone)]
 struct Admin {
     metrics: Registry,
@@ -22,8 +28,9 @@ struct Admin {
 
 /// Serves the admin port until it is dropped; see [`crate::tasks::Tasks::spawn_background`].
 pub async fn serve(listener: TcpListener, metrics: Registry, ready: Ready) {
-    let limits = Limits { connections: 64, ..Limits::default() };
-    Port::new("admin", router(metrics, ready), limits).serve(listener, std::future::pending()).await;
+    let limits = Limits { header_read: HEADER_READ, ..Limits::default() };
+    let port = Port::new("admin", router(metrics, ready), limits).makes_room();
+    port.serve(listener, std::future::pending()).await;
 }
 
 /// The routes of the admin port, for a program that serves them elsewhere.

@@ -3,7 +3,7 @@
 //!
 //! | against | is done | in |
 //! |---|---|---|
-//! | more connections than there is room for | a few at a time are told so, the others wait in the system's queue | this module |
+//! | more connections than there is room for | a few at a time are told so, the others wait in the system's queue; or, where the port makes room, the one that asked nothing for longest is closed | this module, `turns` |
 //! | a handshake of TLS that takes too long, or too many of them | closed after [`Limits::handshake`] | [`crate::tls`] |
 //! | a client that sends nothing, or its first request slowly | closed after [`Limits::header_read`] | `connection` |
 //! | a client that takes nothing of what it is sent | closed after [`Limits::write`] | `write_limit` |
@@ -35,6 +35,7 @@ use self::connection::{Client, Connection};
 pub use self::held::{Budget, Crowded, Held, hold};
 pub use self::metrics::Metrics;
 pub use self::pace::{Pace, TooSlow, pace};
+use self::turns::{Turn, Turns};
 use crate::clock::SystemClock;
 use crate::logs::Sparse;
 use crate::tls::{Certificate, Tls};
@@ -45,6 +46,7 @@ mod h2;
 mod held;
 mod metrics;
 mod pace;
+mod turns;
 mod write_limit;
 
 /// Rests this long when the system has no more file descriptors, so that others can give some back.
@@ -126,6 +128,7 @@ pub struct Port {
     router: Router,
     full: Router,
     limits: Limits,
+    makes_room: bool,
     protocol: Protocol,
     tls: Option<Tls>,
     identify: Identify,
@@ -148,6 +151,7 @@ impl Port {
             router,
             full: Router::new().fallback(full),
             limits,
+            makes_room: false,
             protocol: Protocol::default(),
             tls: None,
             identify: Arc::new(|_| Extensions::new()),
@@ -159,6 +163,13 @@ impl Port {
     #[must_use]
     pub fn full(self, full: Router) -> Self {
         Self { full, ..self }
+    }
+
+    /// Serves connections above the limit in the place of those that have asked nothing for longest: for callers that
+    /// ask something short and new each time, and must be answered whoever else holds the port.
+    #[must_use]
+    pub fn makes_room(self) -> Self {
+        Self { makes_room: true, ..self }
     }
 
     /// Speaks these versions of HTTP only.
@@ -211,6 +222,7 @@ impl Port {
             let connection = Connection {
                 client: Client { port: Arc::clone(&port), address },
                 only_told: place.only_told,
+                turn: port.makes_room.then(|| room.turns.join()),
                 draining: draining.clone(),
             };
             let cut = cut.clone();
@@ -242,7 +254,7 @@ impl Port {
         loop {
             let place = room.place().await;
             match listener.accept().await {
-                Ok((stream, peer)) => return (stream, peer, self.placed(room, place)),
+                Ok((stream, peer)) => return (stream, peer, self.placed(room, place).await),
                 Err(error) if is_of_the_client(&error) => {
                     debug!(port = self.name, %error, "connection lost before it was accepted");
                 }
@@ -254,20 +266,23 @@ impl Port {
         }
     }
 
-    fn placed(&self, room: &Room, place: Place) -> Place {
+    async fn placed(&self, room: &Room, place: Place) -> Place {
         let place = room.better(place);
-        if place.only_told
-            && let Some(before) = room.logged.due(SystemClock.elapsed())
-        {
+        if !place.only_told {
+            return place;
+        }
+        let what = if self.makes_room { "the one that asked nothing for longest goes" } else { "refused" };
+        if let Some(before) = room.logged.due(SystemClock.elapsed()) {
             let most = self.limits.connections;
             warn!(
                 port = self.name,
                 most,
                 unlogged = before,
-                "connection refused: as many are open as may be"
+                what,
+                "no room for a connection: as many are open as may be"
             );
         }
-        place
+        if self.makes_room { room.make().await.unwrap_or(place) } else { place }
     }
 }
 
@@ -275,6 +290,7 @@ impl Port {
 struct Room {
     served: Arc<Semaphore>,
     told: Arc<Semaphore>,
+    turns: Turns,
     logged: Sparse,
 }
 
@@ -290,6 +306,7 @@ impl Room {
         Self {
             served: Arc::new(Semaphore::new(connections)),
             told: Arc::new(Semaphore::new(TOLD)),
+            turns: Turns::default(),
             logged: Sparse::new(LOGGED),
         }
     }
@@ -309,6 +326,13 @@ impl Room {
             Ok(_permit) if place.only_told => Place { only_told: false, _permit },
             _ => place,
         }
+    }
+
+    /// The place of the connection that has asked nothing for longest.
+    async fn make(&self) -> Option<Place> {
+        self.turns.displace();
+        let _permit = Arc::clone(&self.served).acquire_owned().await.ok()?;
+        Some(Place { only_told: false, _permit })
     }
 }
 

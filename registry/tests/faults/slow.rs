@@ -1,5 +1,6 @@
 //! Clients that hold what they are given for as long as they can, with a byte now and then: each connection, or each
-//! request on one, ends within its limit. The limits are those of the program, ten seconds and more.
+//! request on one, ends within its limit. The limits are those of the program, ten seconds and more; two
+//! of the admin port.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,8 +32,8 @@ const REGISTER: &str =
 /// What is sent at once, and what again every second.
 type Slow = (&'static str, Vec<u8>, Vec<u8>);
 
-/// On both ports.
-fn of_both_ports() -> Vec<Slow> {
+/// On all ports.
+fn of_all_ports() -> Vec<Slow> {
     let http2 = || [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     let head = frame(HEADERS, 0, 1, &headers("POST", "/dynamo.mcs.v1.Members/Write"));
     vec![
@@ -63,8 +64,9 @@ fn of_rest() -> Vec<Slow> {
 async fn slow_clients_are_closed_and_nobody_else_notices() {
     let program = Program::start(&[]).await;
     let mut witness = Witness::new(&program).await;
-    let ports = [("gRPC", program.grpc, of_both_ports()), ("REST", program.rest, of_both_ports())];
-    let kinds: Vec<_> = ports.into_iter().chain([("REST", program.rest, of_rest())]).collect();
+    let ports = [("gRPC", program.grpc), ("REST", program.rest), ("admin", program.admin)];
+    let of_all = ports.into_iter().map(|(port, address)| (port, address, of_all_ports()));
+    let kinds: Vec<_> = of_all.chain([("REST", program.rest, of_rest())]).collect();
     let attack = async move {
         let kinds = kinds.into_iter().flat_map(|(port, address, slow)| {
             slow.into_iter().map(move |(name, begin, drip)| async move {

@@ -21,7 +21,7 @@ use tracing::debug;
 use super::flood::FloodGuard;
 use super::metrics::Cause;
 use super::write_limit::WriteLimit;
-use super::{Peer, Port, Protocol, h2};
+use super::{Peer, Port, Protocol, Turn, h2};
 use crate::tls::handshake::{Failed, Passed, Reason};
 
 /// How long a client that is only told something is given to say what it wants, and to take the answer.
@@ -39,6 +39,8 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// There is no room to serve it.
     pub(super) only_told: bool,
+    /// When it goes to make room; none on a port that makes none.
+    pub(super) turn: Option<Turn>,
     pub(super) draining: CancellationToken,
 }
 
@@ -58,7 +60,16 @@ impl Client {
 }
 
 impl Connection {
+    /// Serves it until it ends, or goes to make room.
     pub(super) async fn serve(self, stream: TcpStream) {
+        let Some(turn) = &self.turn else { return self.serve_to_its_end(stream).await };
+        tokio::select! {
+            () = self.serve_to_its_end(stream) => {}
+            () = turn.displaced() => self.client.closed(Cause::Full, "others ask, and it did not for longest"),
+        }
+    }
+
+    async fn serve_to_its_end(&self, stream: TcpStream) {
         let Client { port, address } = &self.client;
         let _open = port.metrics.opened(port.name);
         if self.only_told {
@@ -116,7 +127,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Self { client, only_told, draining } = self;
+        let Self { client, only_told, turn, draining } = self;
         let Port { limits, protocol, .. } = *client.port;
         let begun = CancellationToken::new();
         let mut extensions = (client.port.identify)(&peer);
@@ -126,6 +137,9 @@ impl Connection {
         let wrong = TowerToHyperService::new(Router::new().fallback(wrong_version));
         let service = service_fn(|mut request: Request<Incoming>| {
             begun.cancel();
+            if let Some(turn) = turn {
+                turn.asked();
+            }
             request.extensions_mut().extend(extensions.clone());
             let is_right = protocol == Protocol::Any || request.version() == Version::HTTP_2;
             if is_right { right.call(request) } else { wrong.call(request) }

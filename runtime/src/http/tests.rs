@@ -67,6 +67,26 @@ async fn a_connection_above_the_limit_is_told_so_and_the_next_one_is_served_when
     server.until(|server| server.get("/"), "hello").await;
 }
 
+/// As many as the port takes say half of what they want, for longer than the test lasts.
+#[tokio::test]
+async fn a_port_that_makes_room_serves_who_asks_in_the_place_of_who_has_asked_nothing_for_longest() {
+    let limits = Limits { connections: 2, header_read: PATIENCE, ..Limits::default() };
+    let router = Router::new().route("/", get("hello"));
+    let server = Server::with(router, Port::makes_room, limits).await;
+    let mut asking = server.connect().await;
+    asking.write_all(request("/").replace("close", "keep-alive").as_bytes()).await.unwrap();
+    let mut head = [0; 15];
+    asking.read_exact(&mut head).await.unwrap();
+    let mut slow = server.connect().await;
+    slow.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    assert_eq!(server.get("/").await, "hello");
+    assert!(read_all(asking).await.ends_with("hello"), "it asked before the slow one came");
+    server.closed("full", 1).await;
+    let _other = server.connect().await;
+    assert_eq!(server.get("/").await, "hello");
+    assert_eq!(read_all(slow).await, "");
+}
+
 #[tokio::test]
 async fn a_port_answers_in_its_own_manner_that_it_is_full() {
     let limits = Limits { connections: 0, ..Limits::default() };
