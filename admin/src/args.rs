@@ -6,11 +6,17 @@
 use crate::describe::{self, Describe};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use mcs_proto::url::{InvalidUrl, RegistryUrl};
+use mcs_core::timing::Timing;
+use mcs_proto::client::RegistryClient;
+use mcs_proto::url::{InvalidUrl, RegistryUrl, Scheme};
 use mcs_runtime::args::{Check, LogArgs};
+use mcs_runtime::clock::SystemClock;
 use mcs_runtime::logs;
+use mcs_runtime::tls::Metrics;
+use mcs_runtime::tls::client::{ClientTls, RegistryTlsArgs};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Shows what a clusterset consists of
 #[derive(Clone, Debug, PartialEq, Parser)]
@@ -18,10 +24,12 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     // Plaintext needs no further flag here, unlike in a controller, where a URL decides for good where a cluster's
     // traffic goes: this program only reads, sends nothing secret, and its user sees the URL that was typed.
-    /// URL of a registry's gRPC port, as in `http://registry.example:9090`; may be repeated or comma-separated: the
+    /// URL of a registry's gRPC port, as in `https://registry.example:9090`; may be repeated or comma-separated: the
     /// first registry that answers is asked
     #[arg(long, value_name = "URL")]
     registry_url: Vec<RegistryUrl>,
+    #[command(flatten)]
+    tls: RegistryTlsArgs,
     #[command(flatten)]
     logs: LogArgs,
     #[command(subcommand)]
@@ -36,14 +44,11 @@ enum Command {
 
 impl Check for Args {
     fn check(&self) -> Result<(), String> {
+        self.tls.check()?;
         RegistryUrl::check_all(&self.registry_url, true).map_err(|problem| match problem {
             InvalidUrl::None => {
-                "--registry-url is missing: it names the registry to ask, as in http://registry.example:9090"
+                "--registry-url is missing: it names the registry to ask, as in https://registry.example:9090"
                     .to_owned()
-            }
-            // The hint that controllers are given names a flag that does not exist here.
-            InvalidUrl::NoTls { url } => {
-                format!("--registry-url={url}: this version does not speak TLS yet; give an http:// URL")
             }
             other => format!("--registry-url: {other}"),
         })
@@ -64,14 +69,18 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<()> {
-        let Self { registry_url, logs, command } = self;
+        let Self { registry_url, tls, logs, command } = self;
         logs::init(&logs)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the threads of the program")?;
         let text = match command {
-            Command::Describe(describe) => runtime.block_on(describe::run(&registry_url, &describe))?,
+            Command::Describe(describe) => {
+                let _within = runtime.enter();
+                let registries = clients(&registry_url, tls)?;
+                runtime.block_on(describe::run(&registries, &describe))?
+            }
         };
         match std::io::stdout().write_all(text.as_bytes()) {
             // A closed pipe (`describe | head -1`) is no failure.
@@ -79,6 +88,18 @@ impl Args {
             written => written.context("cannot write to standard output"),
         }
     }
+}
+
+/// The registries of these URLs; the files of TLS are read where they are needed.
+fn clients(urls: &[RegistryUrl], tls: RegistryTlsArgs) -> anyhow::Result<Vec<RegistryClient>> {
+    let timing = Timing::default();
+    if urls.iter().all(|url| url.scheme() == Scheme::Http) {
+        let clients = urls.iter().map(|url| RegistryClient::new(url, timing));
+        return clients.collect::<Result<_, _>>().context("--registry-url");
+    }
+    let tls = ClientTls::load(tls.files(), Arc::new(SystemClock), Metrics::default())?;
+    let clients = urls.iter().map(|url| RegistryClient::secure(url, timing, tls.configs()));
+    clients.collect::<Result<_, _>>().context("--registry-url")
 }
 
 #[cfg(test)]
@@ -93,6 +114,7 @@ mod tests {
     fn global_flags_stand_before_or_after_the_subcommand() {
         let wanted = Args {
             registry_url: vec!["http://registry.example:9090".parse().unwrap()],
+            tls: RegistryTlsArgs::default(),
             logs: LogArgs { log_level: "debug".parse().unwrap(), ..LogArgs::default() },
             command: Command::Describe(Describe {
                 clusterset: "prod".parse().unwrap(),
@@ -118,7 +140,7 @@ mod tests {
             (&[], "a subcommand is missing"),
             (
                 &["describe", "--clusterset=prod"],
-                "--registry-url is missing: it names the registry to ask, as in http://registry.example:9090",
+                "--registry-url is missing: it names the registry to ask, as in https://registry.example:9090",
             ),
             (
                 &["describe", URL],
@@ -143,8 +165,8 @@ mod tests {
                  must be https or http; write it as https://host or http://host:9090, IPv6 hosts in brackets",
             ),
             (
-                &["describe", "--clusterset=prod", "--registry-url=https://registry"],
-                "--registry-url=https://registry:443: this version does not speak TLS yet; give an http:// URL",
+                &["describe", "--clusterset=prod", "--registry-url=https://a", "--registry-tls-key-file=key"],
+                "--registry-tls-key-file needs --registry-tls-cert-file",
             ),
             (
                 &["describe", "--clusterset=prod", URL, "--registry-url=https://b"],

@@ -5,11 +5,10 @@
 
 use crate::output::{Description, Format, Unprintable};
 use mcs_core::ids::ClustersetId;
-use mcs_core::timing::Timing;
 use mcs_proto::client::RegistryClient;
 use mcs_proto::pb;
 use mcs_proto::status::CallFailed;
-use mcs_proto::url::{InvalidUrl, RegistryUrl};
+use mcs_proto::url::RegistryUrl;
 use tracing::warn;
 
 /// The flags of the subcommand.
@@ -43,9 +42,6 @@ pub(crate) enum CannotDescribe {
         /// Its reason.
         source: CallFailed,
     },
-    /// A URL that cannot be used.
-    #[error(transparent)]
-    Url(#[from] InvalidUrl),
     /// The answer has no form in the output that was asked for.
     #[error(transparent)]
     Unprintable(#[from] Unprintable),
@@ -60,18 +56,18 @@ fn join(tried: &[(RegistryUrl, CallFailed)]) -> String {
 ///
 /// # Errors
 /// No registry answers, or it refuses.
-pub(crate) async fn run(urls: &[RegistryUrl], args: &Describe) -> Result<String, CannotDescribe> {
+pub(crate) async fn run(registries: &[RegistryClient], args: &Describe) -> Result<String, CannotDescribe> {
     let mut tried = Vec::new();
-    for url in urls {
-        let client = RegistryClient::new(url, Timing::default())?;
-        match ask(&client, &args.clusterset).await {
+    for client in registries {
+        let url = client.url();
+        match ask(client, &args.clusterset).await {
             Ok(description) => {
                 for (passed_over, error) in &tried {
                     warn!(url = %passed_over, %error, asked = %url, "registry does not answer, another one was asked");
                 }
                 return Ok(description.print(args.output)?);
             }
-            Err(error @ (CallFailed::Unavailable { .. } | CallFailed::TimedOut { .. })) => {
+            Err(error) if error.blames_connection() => {
                 tried.push((url.clone(), error));
             }
             Err(source) => {

@@ -10,9 +10,10 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use mcs_core::election::Policy;
 use mcs_core::ids::{ClusterId, ClustersetId, Namespace, Region};
-use mcs_proto::url::RegistryUrl;
+use mcs_proto::url::{RegistryUrl, Scheme};
 use mcs_runtime::args::{AdminArgs, Check, LogArgs, MCS};
 use mcs_runtime::clock::SystemClock;
+use mcs_runtime::tls::client::RegistryTlsArgs;
 use mcs_runtime::{kube, logs, program};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -65,6 +66,9 @@ pub struct RegistryArgs {
     /// Takes http URLs, over which anyone on the way can read and change what is exported
     #[arg(long)]
     pub registry_allow_insecure_http: bool,
+    /// Whom to believe, and as whom.
+    #[command(flatten)]
+    pub tls: RegistryTlsArgs,
 }
 
 /// Who this cluster is.
@@ -128,9 +132,16 @@ impl Check for Args {
                     .to_owned())
             }
             _ => {
-                let RegistryArgs { registry_url, registry_allow_insecure_http } = &self.registry;
+                let RegistryArgs { registry_url, registry_allow_insecure_http, tls } = &self.registry;
                 RegistryUrl::check_all(registry_url, *registry_allow_insecure_http)
-                    .map_err(|problem| format!("--registry-url: {problem}"))
+                    .map_err(|problem| format!("--registry-url: {problem}"))?;
+                let plaintext = registry_url.iter().find(|url| url.scheme() == Scheme::Http);
+                match (plaintext, tls.first_given()) {
+                    (Some(url), Some(flag)) => {
+                        Err(format!("{flag} needs https, but registry URL {url} is plaintext"))
+                    }
+                    _ => tls.check(),
+                }
             }
         }
     }
@@ -165,6 +176,7 @@ impl Args {
         let lease_namespace = leader.leader_election_namespace.map(|namespace| namespace.to_string());
         Ok(Options {
             registries: registry.registry_url,
+            tls: registry.tls.files(),
             clusterset: member.clusterset_id.context("--clusterset-id is needed")?,
             cluster: member.cluster_id.context("--cluster-id is needed")?,
             region: member.region,

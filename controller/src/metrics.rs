@@ -16,6 +16,7 @@ pub(crate) struct Metrics {
     writes: IntCounterVec,
     reconcile_errors: IntCounterVec,
     syncs: IntCounterVec,
+    registry_failures: IntCounterVec,
     connected: IntGaugeVec,
     leader: IntGauge,
 }
@@ -59,6 +60,11 @@ impl Metrics {
                 "Comparisons of the whole export set with a registry",
                 &["outcome"],
             )?,
+            registry_failures: counters(
+                "registry_failures_total",
+                "Calls to a registry that failed, by what was wrong with it, its answer or the way there",
+                &["url", "reason"],
+            )?,
             connected,
             leader,
         })
@@ -77,6 +83,11 @@ impl Metrics {
     /// A sync ended.
     pub(crate) fn synced(&self, ok: bool) {
         self.syncs.with_label_values(&[outcome(ok)]).inc();
+    }
+
+    /// A call to the registry at `url`, which is one of the flags, failed for `reason`.
+    pub(crate) fn registry_failed(&self, url: &str, reason: &'static str) {
+        self.registry_failures.with_label_values(&[url, reason]).inc();
     }
 
     /// Whether this controller is registered at `url`, which is one of its flags.

@@ -124,16 +124,16 @@ async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer 
             };
             match registry.register(member, &registration).await {
                 Ok(answer) => Answer::Registered { differs: answer.differs, lease: answer.lease },
-                Err(failed) => Answer::ActFailed(failure(&registry, "register", failed)),
+                Err(failed) => Answer::ActFailed(failure(lead, &registry, "register", failed)),
             }
         }
         Call::Renew { version, sum } => match registry.renew(member, version, sum).await {
             Ok(answer) => Answer::Renewed { differs: answer.differs, lease: answer.lease },
-            Err(failed) => Answer::RenewFailed(failure(&registry, "renew", failed)),
+            Err(failed) => Answer::RenewFailed(failure(lead, &registry, "renew", failed)),
         },
         Call::Write { version, ops } => match registry.write(member, version, &ops).await {
             Ok(written) => Answer::Written(results(written)),
-            Err(failed) => Answer::ActFailed(failure(&registry, "write", failed)),
+            Err(failed) => Answer::ActFailed(failure(lead, &registry, "write", failed)),
         },
         Call::Sync { version, names } => {
             let synced = async {
@@ -146,7 +146,7 @@ async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer 
             lead.metrics.synced(synced.is_ok());
             match synced {
                 Ok(synced) => Answer::Synced(results(synced.written)),
-                Err(failed) => Answer::ActFailed(failure(&registry, "sync", failed)),
+                Err(failed) => Answer::ActFailed(failure(lead, &registry, "sync", failed)),
             }
         }
     }
@@ -182,7 +182,8 @@ fn log_failure(lead: &Lead, answer: &Answer, failing: &mut Option<String>) {
 }
 
 /// What a failed call means for what to do next.
-fn failure(registry: &RegistryClient, call: &'static str, failed: CallFailed) -> Failure {
+fn failure(lead: &Lead, registry: &RegistryClient, call: &'static str, failed: CallFailed) -> Failure {
+    lead.metrics.registry_failed(&registry.url().to_string(), failed.label());
     debug!(registry = %registry.url(), call, error = %failed, "call to the registry failed");
     failed.into()
 }

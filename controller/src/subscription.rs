@@ -27,7 +27,9 @@ pub(crate) async fn run(lead: &Lead) {
             failures += 1;
             let timing = lead.outbox().timing();
             let wait = wait(timing, failures, rand::random());
-            warn!(error = %failed, retry_in = ?wait, "the watch of the registry ended, imports stay as they are");
+            let registry = lead.registries[*lead.url.borrow()].url().to_string();
+            lead.metrics.registry_failed(&registry, failed.label());
+            warn!(%registry, error = %failed, retry_in = ?wait, "the watch of the registry ended, imports stay as they are");
             wait_while_deciding(lead, &mut url, wait).await;
         }
     }

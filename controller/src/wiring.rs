@@ -19,10 +19,12 @@ use mcs_core::time::Clock;
 use mcs_core::timing::Timing;
 use mcs_proto::client::RegistryClient;
 use mcs_proto::convert::Member;
-use mcs_proto::url::RegistryUrl;
+use mcs_proto::url::{InvalidUrl, RegistryUrl, Scheme};
 use mcs_runtime::ready::{Handle, Ready};
 use mcs_runtime::shutdown::Watch;
 use mcs_runtime::tasks::Tasks;
+use mcs_runtime::tls;
+use mcs_runtime::tls::client::{ClientFiles, ClientTls};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +44,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Options {
     /// The registries, in failover order.
     pub registries: Vec<RegistryUrl>,
+    /// The files of TLS to registries.
+    pub tls: ClientFiles,
     /// The clusterset.
     pub clusterset: ClustersetId,
     /// The cluster's id in it.
@@ -61,7 +65,7 @@ pub struct Options {
 /// Runs a controller until the program drains.
 ///
 /// # Errors
-/// A registry URL of a scheme that is not spoken, a metric that cannot be registered, or a task that ended early.
+/// Files of TLS that cannot be used, a metric that cannot be registered, or a task that ended early.
 pub async fn run(
     options: Options,
     client: Client,
@@ -73,10 +77,19 @@ pub async fn run(
     let metrics_registry = mcs_runtime::metrics::registry(PREFIX)?;
     let index = Arc::new(Index::default());
     let metrics = Metrics::register(&metrics_registry, Arc::clone(&index))?;
-    let registries = options.registries.iter().map(|url| RegistryClient::new(url, Timing::default()));
-    let registries = registries.collect::<Result<Arc<[_]>, _>>().context("--registry-url")?;
-
     let mut tasks = Tasks::new();
+    let secure = options.registries.iter().any(|url| url.scheme() == Scheme::Https);
+    let tls = match secure {
+        true => {
+            let counted = tls::Metrics::register(&metrics_registry, PREFIX, &[])?;
+            Some(ClientTls::load(options.tls, Arc::clone(&clock), counted)?)
+        }
+        false => None,
+    };
+    let registries = registries(&options.registries, tls.as_ref()).context("--registry-url")?;
+    if let Some(tls) = tls {
+        tasks.spawn_background("files of TLS", tls.follow());
+    }
     let known = ready.wait_for("the cluster's identity");
     tasks.spawn_background("admin", mcs_runtime::admin::serve(admin, metrics_registry, ready.clone()));
 
@@ -115,6 +128,16 @@ pub async fn run(
     let shared = Shared { config, client, index, clock, registries, events, metrics };
     tasks.spawn("lead", lead(shared, claims, shutdown.clone()));
     tasks.run(&shutdown, GRACE).await.map_err(Into::into)
+}
+
+/// The clients of the registries, each with `tls` where its URL asks for it.
+fn registries(urls: &[RegistryUrl], tls: Option<&ClientTls>) -> Result<Arc<[RegistryClient]>, InvalidUrl> {
+    let timing = Timing::default();
+    let client = |url| match tls {
+        Some(tls) => RegistryClient::secure(url, timing, tls.configs()),
+        None => RegistryClient::new(url, timing),
+    };
+    urls.iter().map(client).collect()
 }
 
 /// Competes for the lead once all watches have listed: a replica that is not ready must not keep it from one that is.

@@ -1,12 +1,22 @@
 //! Calls to one registry, in core's types, each within its deadline.
 //!
 //! A [`RegistryClient`] has one connection, made when it is first needed and made again when it breaks; keep-alive
-//! probes find a dead one within a fraction of the lease. Which of several registries to talk to is for the caller to
-//! say ([`mcs_core::outbox`]).
+//! probes find a dead one within a fraction of the lease. After a call that got no answer the next one has a new
+//! connection, for the old one may lead to a peer that only seems to live; streams on the old one go on. Which of
+//! several registries to talk to is for the caller to say ([`mcs_core::outbox`]).
+
+mod answers;
+mod streams;
+
+pub use answers::{Registered, Removed, Renewed, Synced, Written};
+pub use streams::{SyncStream, WatchStream};
+
+use streams::{Ongoing, out_of_turn};
 
 use crate::chunks::pack;
+use crate::connect::{Dialer, Encryption, Sight};
 use crate::convert;
-use crate::convert::{ConversionError, Member, WireEnum, part_sets, read_key, read_sixteen, required};
+use crate::convert::{Member, part_sets, read_key};
 use crate::frames::FrameReader;
 use crate::lists::{join_export, join_import};
 use crate::pb;
@@ -16,163 +26,129 @@ use crate::pb::sync_request::Step as Ask;
 use crate::pb::sync_response::Step as Told;
 use crate::status::CallFailed;
 use crate::url::{InvalidUrl, RegistryUrl, Scheme};
-use mcs_core::ids::{Build, ClusterId, ClustersetId, Epoch, ServiceKey};
-use mcs_core::model::{Frame, MemberState, Since};
+use hyper_util::rt::TokioIo;
+use mcs_core::ids::{ClusterId, ClustersetId, Epoch, ServiceKey};
+use mcs_core::model::Since;
 use mcs_core::registry::{Op, Registration};
 use mcs_core::timing::Timing;
-use mcs_core::validate::{Dropped, Refusal};
 use mcs_core::version::{Leaf, Sum, Version};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status, Streaming};
 
-/// The answer to a Register.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registered {
-    /// The registry process that answered.
-    pub epoch: Epoch,
-    /// How long each renewal holds.
-    pub lease: Duration,
-    /// The registry's version; a controller syncs when it changes.
-    pub build: Build,
-    /// Whether the registry holds something else than the sum says.
-    pub differs: bool,
-}
-
-impl TryFrom<pb::RegisterResponse> for Registered {
-    type Error = ConversionError;
-
-    fn try_from(answer: pb::RegisterResponse) -> Result<Self, Self::Error> {
-        Ok(Self {
-            epoch: Epoch(u128::from_be_bytes(read_sixteen(&answer.epoch, "epoch")?)),
-            lease: required(answer.lease_duration, "lease_duration")?.into(),
-            build: Build::new(answer.build)?,
-            differs: answer.differs,
-        })
-    }
-}
-
-/// The answer to a Renew.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewed {
-    /// The member's state after it.
-    pub state: MemberState,
-    /// Whether the registry holds something else than the sum says.
-    pub differs: bool,
-    /// Whether the registry's store is away.
-    pub degraded: bool,
-    /// How long the renewal holds.
-    pub lease: Duration,
-}
-
-impl TryFrom<pb::RenewResponse> for Renewed {
-    type Error = ConversionError;
-
-    fn try_from(answer: pb::RenewResponse) -> Result<Self, Self::Error> {
-        Ok(Self {
-            state: MemberState::from_wire(answer.state)?,
-            differs: answer.differs,
-            degraded: answer.degraded,
-            lease: required(answer.lease_duration, "lease_duration")?.into(),
-        })
-    }
-}
-
-/// What became of the changes of an act.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
-    /// One for each change, in order.
-    pub results: Vec<(ServiceKey, Result<(), Refusal>)>,
-    /// Endpoints that were left out.
-    pub dropped: Vec<(ServiceKey, Dropped)>,
-    /// Whether the registry's store is away.
-    pub degraded: bool,
-}
-
-impl Written {
-    fn push(&mut self, result: pb::OpResult) -> Result<(), ConversionError> {
-        let (key, outcome) = convert::read_result(result)?;
-        let outcome = outcome.map(|dropped| {
-            self.dropped.extend(dropped.into_iter().map(|dropped| (key.clone(), dropped)));
-        });
-        self.results.push((key, outcome));
-        Ok(())
-    }
-}
-
-impl TryFrom<pb::WriteResponse> for Written {
-    type Error = ConversionError;
-
-    fn try_from(answer: pb::WriteResponse) -> Result<Self, Self::Error> {
-        let mut written = Self { degraded: answer.degraded, ..Self::default() };
-        for result in answer.results {
-            written.push(result)?;
-        }
-        Ok(written)
-    }
-}
-
-/// The end of a sync.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Synced {
-    /// What became of the exports that were wanted.
-    pub written: Written,
-    /// How many exports went, since they were not named.
-    pub deleted: u32,
-}
-
-/// What was removed with a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removed {
-    /// How many exports went.
-    pub exports: u32,
-    /// How many endpoints went.
-    pub endpoints: u32,
-}
-
-/// One registry.
-#[derive(Clone, Debug)]
+/// One registry. Cheap to clone; clones share the connection.
+#[derive(Clone)]
 pub struct RegistryClient {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     url: RegistryUrl,
+    endpoint: Endpoint,
+    encryption: Option<Encryption>,
+    line: Mutex<Line>,
+}
+
+/// What calls are made over.
+#[derive(Clone, Debug)]
+struct Line {
     timing: Timing,
-    members: MembersClient<Channel>,
-    imports: ImportsClient<Channel>,
+    /// Which connection it is, of those that were made anew after a failure.
+    number: u64,
+    channel: Channel,
+    sight: Sight,
+}
+
+impl fmt::Debug for RegistryClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistryClient").field("url", &self.shared.url).finish_non_exhaustive()
+    }
 }
 
 impl RegistryClient {
-    /// The registry at `url`. Nothing is sent before the first call; it must be made within a tokio runtime.
+    /// The registry at an `http` URL. Nothing is sent before the first call; it must be made within a tokio runtime.
     ///
     /// # Errors
-    /// A URL of a scheme that this version does not speak.
+    /// A URL of another scheme, see [`RegistryClient::secure`].
     pub fn new(url: &RegistryUrl, timing: Timing) -> Result<Self, InvalidUrl> {
-        if url.scheme() == Scheme::Https {
+        Self::over(url, timing, None)
+    }
+
+    /// The registry at a URL of any scheme, with `encryption` where that is `https`.
+    ///
+    /// # Errors
+    /// A URL that the transport does not take.
+    pub fn secure(url: &RegistryUrl, timing: Timing, encryption: Encryption) -> Result<Self, InvalidUrl> {
+        Self::over(url, timing, Some(encryption))
+    }
+
+    fn over(url: &RegistryUrl, timing: Timing, encryption: Option<Encryption>) -> Result<Self, InvalidUrl> {
+        if url.scheme() == Scheme::Https && encryption.is_none() {
             return Err(InvalidUrl::NoTls { url: url.clone() });
         }
-        let invalid = |error: tonic::transport::Error| InvalidUrl::Syntax {
-            value: url.to_string(),
-            problem: error.to_string(),
+        let syntax = |problem: String| InvalidUrl::Syntax { value: url.to_string(), problem };
+        let origin: http::Uri =
+            url.to_string().parse().map_err(|error: http::uri::InvalidUri| syntax(error.to_string()))?;
+        // The transport would insist on TLS of its own for an https URL.
+        let dialled = url.to_string().replacen("https://", "http://", 1);
+        let endpoint = Endpoint::from_shared(dialled)
+            .map_err(|error| syntax(error.to_string()))?
+            .origin(origin)
+            .keep_alive_while_idle(true);
+        let line = connect(&endpoint, url, encryption.as_ref(), timing, 0);
+        let shared = Shared { url: url.clone(), endpoint, encryption, line: Mutex::new(line) };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Goes by other durations from now on, those of the lease that the registry grants; the next call has a new
+    /// connection with probes to match.
+    pub fn set_timing(&self, timing: Timing) {
+        let mut line = self.line();
+        if line.timing != timing {
+            *line = self.connect_anew(timing, &line);
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.shared.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect_anew(&self, timing: Timing, before: &Line) -> Line {
+        let Shared { url, endpoint, encryption, .. } = &*self.shared;
+        connect(endpoint, url, encryption.as_ref(), timing, before.number + 1)
+    }
+
+    /// What to call over now.
+    fn take_line(&self) -> Line {
+        self.line().clone()
+    }
+
+    /// Says why a call over `used` failed, and has the next one go over a new connection if that may help.
+    fn explain(&self, failed: CallFailed, used: &Line) -> CallFailed {
+        if !failed.blames_connection() {
+            return failed;
+        }
+        let failed = match failed {
+            CallFailed::TimedOut { limit } => match used.sight.still(limit).or_else(|| used.sight.fault()) {
+                Some(not) => not.into(),
+                None => CallFailed::TimedOut { limit },
+            },
+            failed => used.sight.fault().map_or(failed, Into::into),
         };
-        let channel = Endpoint::from_shared(url.to_string())
-            .map_err(invalid)?
-            .connect_timeout(timing.call_limit())
-            .http2_keep_alive_interval(timing.keep_alive())
-            .keep_alive_timeout(timing.keep_alive_answer())
-            .keep_alive_while_idle(true)
-            .tcp_nodelay(true)
-            .connect_lazy();
-        Ok(Self {
-            url: url.clone(),
-            timing,
-            members: MembersClient::new(channel.clone()),
-            imports: ImportsClient::new(channel),
-        })
+        let mut line = self.line();
+        if line.number == used.number {
+            *line = self.connect_anew(line.timing, used);
+        }
+        failed
     }
 
     /// Where it is.
-    pub const fn url(&self) -> &RegistryUrl {
-        &self.url
+    pub fn url(&self) -> &RegistryUrl {
+        &self.shared.url
     }
 
     /// Takes the cluster into its clusterset, or its lead over, and renews the lease.
@@ -185,7 +161,7 @@ impl RegistryClient {
         registration: &Registration,
     ) -> Result<Registered, CallFailed> {
         let request = convert::registration(member, registration);
-        Ok(self.limited(self.members.clone().register(request)).await?.try_into()?)
+        Ok(self.limited(async |line| line.members().register(request).await).await?.try_into()?)
     }
 
     /// Renews the lease.
@@ -200,7 +176,7 @@ impl RegistryClient {
             version: Some(version.into()),
             sum: sum.to_bytes().to_vec(),
         };
-        Ok(self.limited(self.members.clone().renew(request)).await?.try_into()?)
+        Ok(self.limited(async |line| line.members().renew(request).await).await?.try_into()?)
     }
 
     /// Tells changes: one act with one version, each key once.
@@ -220,9 +196,10 @@ impl RegistryClient {
         messages[0].uid = member.uid.to_string();
         messages[0].version = Some(version.into());
         // Each further message has the time of one call.
-        let limit = self.timing.call_limit() * u32::try_from(messages.len()).unwrap_or(u32::MAX);
-        let call = self.members.clone();
-        let answer = within(limit, async { { call }.write(tokio_stream::iter(messages)).await }).await?;
+        let line = self.take_line();
+        let limit = line.timing.call_limit() * u32::try_from(messages.len()).unwrap_or(u32::MAX);
+        let call = async { line.members().write(tokio_stream::iter(messages)).await };
+        let answer = within(limit, call).await.map_err(|failed| self.explain(failed, &line))?;
         Ok(answer.try_into()?)
     }
 
@@ -251,9 +228,10 @@ impl RegistryClient {
         let asks: Vec<_> =
             std::iter::once(begin).chain(names).chain([Ask::NamesEnd(pb::SyncNamesEnd {})]).collect();
 
-        let limit = self.timing.dead_stream();
+        let line = self.take_line();
+        let limit = line.timing.dead_stream();
         let (sender, receiver) = mpsc::channel(8);
-        let mut call = self.members.clone();
+        let mut call = line.members();
         let opened = async {
             // The registry answers before it has read all, so sending and opening go on side by side.
             let send = async {
@@ -266,8 +244,8 @@ impl RegistryClient {
             let (_, answer) = tokio::join!(send, call.sync(ReceiverStream::new(receiver)));
             answer
         };
-        let answers = within(limit, opened).await?;
-        let mut stream = SyncStream { limit, sender, answers };
+        let answers = within(limit, opened).await.map_err(|failed| self.explain(failed, &line))?;
+        let mut stream = SyncStream { limit, sender, answers, call: self.call(line) };
         let mut wants = Vec::new();
         loop {
             match stream.next().await? {
@@ -299,7 +277,7 @@ impl RegistryClient {
             uid: uid.map_or_else(String::new, ToString::to_string),
             force,
         };
-        let answer = self.limited(self.members.clone().remove_cluster(request)).await?;
+        let answer = self.limited(async |line| line.members().remove_cluster(request).await).await?;
         Ok(Removed { exports: answer.exports, endpoints: answer.endpoints })
     }
 
@@ -323,8 +301,11 @@ impl RegistryClient {
             since: part_sets(&since.sets),
             build: since.build.to_string(),
         };
-        let steps = self.limited(self.imports.clone().watch(request)).await?;
-        Ok(WatchStream { limit: self.timing.dead_stream(), steps, frames: FrameReader::default() })
+        let line = self.take_line();
+        let opened = within(line.timing.call_limit(), async { line.imports().watch(request).await });
+        let steps = opened.await.map_err(|failed| self.explain(failed, &line))?;
+        let limit = line.timing.dead_stream();
+        Ok(WatchStream { limit, steps, frames: FrameReader::default(), call: self.call(line) })
     }
 
     /// All clusters of a clusterset, over all pages, and whether the registry knows them all.
@@ -341,7 +322,7 @@ impl RegistryClient {
         };
         let (mut clusters, mut complete) = (Vec::new(), true);
         loop {
-            let page = self.limited(self.imports.clone().list_clusters(request.clone())).await?;
+            let page = self.limited(async |line| line.imports().list_clusters(request.clone()).await).await?;
             clusters.extend(page.clusters);
             complete &= page.complete;
             if page.next_page_token.is_empty() {
@@ -367,7 +348,7 @@ impl RegistryClient {
         };
         let (mut exports, mut complete) = (Vec::<pb::Export>::new(), true);
         loop {
-            let page = self.limited(self.imports.clone().list_exports(request.clone())).await?;
+            let page = self.limited(async |line| line.imports().list_exports(request.clone()).await).await?;
             for export in page.exports {
                 join_export(&mut exports, export);
             }
@@ -395,7 +376,7 @@ impl RegistryClient {
         };
         let (mut imports, mut complete) = (Vec::<pb::Import>::new(), true);
         loop {
-            let page = self.limited(self.imports.clone().list_imports(request.clone())).await?;
+            let page = self.limited(async |line| line.imports().list_imports(request.clone()).await).await?;
             for import in page.imports {
                 join_import(&mut imports, import);
             }
@@ -409,10 +390,47 @@ impl RegistryClient {
 
     async fn limited<T>(
         &self,
-        call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+        call: impl AsyncFnOnce(Line) -> Result<tonic::Response<T>, Status>,
     ) -> Result<T, CallFailed> {
-        within(self.timing.call_limit(), call).await
+        let line = self.take_line();
+        let answer = within(line.timing.call_limit(), call(line.clone())).await;
+        answer.map_err(|failed| self.explain(failed, &line))
     }
+
+    fn call(&self, line: Line) -> Ongoing {
+        Ongoing { client: self.clone(), line }
+    }
+}
+
+impl Line {
+    fn members(&self) -> MembersClient<Channel> {
+        MembersClient::new(self.channel.clone())
+    }
+
+    fn imports(&self) -> ImportsClient<Channel> {
+        ImportsClient::new(self.channel.clone())
+    }
+}
+
+/// A line whose connection is made with the first call.
+fn connect(
+    endpoint: &Endpoint,
+    url: &RegistryUrl,
+    encryption: Option<&Encryption>,
+    timing: Timing,
+    number: u64,
+) -> Line {
+    let sight = Sight::new(url.clone());
+    let dialer = Dialer::new(url.clone(), encryption.cloned(), timing.call_limit(), sight.clone());
+    let dial = tower::service_fn(move |_| {
+        let dialer = dialer.clone();
+        async move { dialer.dial().await.map(TokioIo::new) }
+    });
+    let endpoint = endpoint
+        .clone()
+        .http2_keep_alive_interval(timing.keep_alive())
+        .keep_alive_timeout(timing.keep_alive_answer());
+    Line { timing, number, channel: endpoint.connect_with_connector_lazy(dial), sight }
 }
 
 async fn within<T>(
@@ -422,101 +440,5 @@ async fn within<T>(
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => Ok(answer?.into_inner()),
         Err(_) => Err(CallFailed::TimedOut { limit }),
-    }
-}
-
-fn out_of_turn() -> CallFailed {
-    ConversionError::new("step", "does not fit the steps before it").into()
-}
-
-fn ended() -> CallFailed {
-    CallFailed::Unavailable { code: Code::Unavailable, message: "the registry ended the stream".to_owned() }
-}
-
-fn read_answer(answer: Result<Option<pb::SyncResponse>, Status>) -> Result<Told, CallFailed> {
-    Ok(required(answer?.ok_or_else(ended)?.step, "step")?)
-}
-
-/// A sync under way.
-#[derive(Debug)]
-pub struct SyncStream {
-    limit: Duration,
-    sender: mpsc::Sender<pb::SyncRequest>,
-    answers: Streaming<pb::SyncResponse>,
-}
-
-impl SyncStream {
-    async fn next(&mut self) -> Result<Told, CallFailed> {
-        match tokio::time::timeout(self.limit, self.answers.message()).await {
-            Err(_) => Err(CallFailed::TimedOut { limit: self.limit }),
-            Ok(answer) => read_answer(answer),
-        }
-    }
-
-    /// Tells what was wanted, and ends the sync. Each message that is sent or read begins the limit anew, so that a
-    /// large export has its time and a registry that stands still is given up.
-    ///
-    /// # Errors
-    /// Why the registry did not take it; then nothing was deleted.
-    pub async fn finish(mut self, ops: &[Op]) -> Result<Synced, CallFailed> {
-        let mut asks = ops.iter().flat_map(convert::op).map(Ask::Op).chain([Ask::End(pb::SyncEnd {})]);
-        let mut ask = asks.next();
-        let mut written = Written::default();
-        loop {
-            let told = tokio::select! {
-                answer = self.answers.message() => read_answer(answer)?,
-                room = self.sender.reserve(), if ask.is_some() => {
-                    // Without a reader nothing more is sent; the answers say what broke.
-                    ask = match room {
-                        Ok(room) => {
-                            room.send(pb::SyncRequest { step: ask });
-                            asks.next()
-                        }
-                        Err(_) => None,
-                    };
-                    continue;
-                }
-                () = tokio::time::sleep(self.limit) => {
-                    return Err(CallFailed::TimedOut { limit: self.limit });
-                }
-            };
-            match told {
-                Told::Result(result) => written.push(result)?,
-                Told::Done(done) => {
-                    written.degraded = done.degraded;
-                    return Ok(Synced { written, deleted: done.deleted });
-                }
-                Told::Wants(_) | Told::WantsEnd(_) => return Err(out_of_turn()),
-            }
-        }
-    }
-}
-
-/// A watch under way.
-#[derive(Debug)]
-pub struct WatchStream {
-    limit: Duration,
-    steps: Streaming<pb::WatchResponse>,
-    frames: FrameReader,
-}
-
-impl WatchStream {
-    /// The next frame. After an error the stream is to be dropped and the watch begun again; nothing is to be
-    /// concluded from the frames that are missing.
-    ///
-    /// # Errors
-    /// Why there is none: the registry's end, silence for half a lease, or a frame that cannot be read.
-    pub async fn next(&mut self) -> Result<Frame, CallFailed> {
-        loop {
-            let step = match tokio::time::timeout(self.limit, self.steps.message()).await {
-                Err(_) => return Err(CallFailed::TimedOut { limit: self.limit }),
-                Ok(Err(status)) => return Err(status.into()),
-                Ok(Ok(None)) => return Err(ended()),
-                Ok(Ok(Some(step))) => step,
-            };
-            if let Some(frame) = self.frames.push(step)? {
-                return Ok(frame);
-            }
-        }
     }
 }

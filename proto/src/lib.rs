@@ -9,6 +9,7 @@
 //! | [`lists`] | entries of a list that were told in several pieces |
 //! | [`status`] | refusals ↔ gRPC codes with reasons |
 //! | [`url`] | the URL of a registry |
+//! | `connect` | connections to a registry, with the cause when there is none (feature `client`) |
 //! | `client` | calls to a registry in core's types, with deadlines (feature `client`) |
 //! | `encoded` | steps of a watch that are encoded once, however many watch (feature `server`) |
 //!
@@ -18,6 +19,8 @@
 pub mod chunks;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "client")]
+pub mod connect;
 pub mod convert;
 #[cfg(feature = "server")]
 pub mod encoded;

@@ -201,6 +201,10 @@ pub enum CallFailed {
         /// What happened.
         message: String,
     },
+    /// No connection to the registry.
+    #[cfg(feature = "client")]
+    #[error(transparent)]
+    NotConnected(#[from] crate::connect::NotConnected),
     /// No answer in time.
     #[error("the registry did not answer within {limit:?}")]
     TimedOut {
@@ -210,6 +214,37 @@ pub enum CallFailed {
     /// An answer that cannot be read.
     #[error("the registry's answer cannot be read: {0}")]
     Unreadable(#[from] ConversionError),
+}
+
+impl CallFailed {
+    /// The kind of failure, for metrics: a closed set.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "invalid",
+            Self::OldTerm { .. } => "old_term",
+            Self::Claimed { .. } => "claimed",
+            Self::UnknownCluster => "unknown_cluster",
+            Self::LeaseActive { .. } => "lease_active",
+            Self::Limit { .. } => "limit",
+            Self::Busy { .. } => "busy",
+            Self::Denied { .. } => "denied",
+            Self::Unavailable { .. } => "unavailable",
+            #[cfg(feature = "client")]
+            Self::NotConnected(not) => not.fault.label(),
+            Self::TimedOut { .. } => "timeout",
+            Self::Unreadable(_) => "unreadable",
+        }
+    }
+
+    /// Whether the connection may be to blame, so that the next call is to have a new one.
+    pub const fn blames_connection(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::TimedOut { .. } => true,
+            #[cfg(feature = "client")]
+            Self::NotConnected(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// The most bytes of a peer's words: they end in logs, events and conditions.
@@ -270,6 +305,8 @@ impl From<CallFailed> for Failure {
             | CallFailed::Unavailable { .. }
             | CallFailed::TimedOut { .. }
             | CallFailed::Unreadable(_) => Self::Unavailable { reason: failed.to_string() },
+            #[cfg(feature = "client")]
+            CallFailed::NotConnected(_) => Self::Unavailable { reason: failed.to_string() },
         }
     }
 }

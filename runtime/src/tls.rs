@@ -1,12 +1,14 @@
-//! TLS of the ports: rustls with aws-lc, TLS 1.2 and 1.3, and certificates that change without a restart.
+//! TLS of the ports and of calls to others: rustls with aws-lc, TLS 1.2 and 1.3, and certificates that change without a
+//! restart.
 //!
-//! - [`TlsArgs`]: the flags
+//! - [`TlsArgs`]: the flags of a server
+//! - [`client`]: the side of a caller: its flags, the CAs it trusts and the certificate it shows
 //! - `files`: certificate, key and client CA as they are on disk, checked before they are used
 //! - `follow`: they are read again every few seconds; a bad new pair keeps the old one, and is told once
 //! - `certificate`: what a certificate says of its holder
 //! - `handshake`: from a connection to a client, or why not, in a closed set of reasons
 //!
-//! What a handshake uses is one [`ServerConfig`], the client CA included, which is swapped as a whole: a new handshake
+//! What a handshake uses is one [`rustls::ServerConfig`], the client CA included, which is swapped as a whole: a new handshake
 //! uses the new files, connections that are open go on. Everything fails closed.
 //!
 //! Rejected: a certificate resolver in one lasting configuration (it would not change the client CA); watching the
@@ -14,11 +16,10 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mcs_core::time::Clock;
-use rustls::ServerConfig;
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
@@ -26,12 +27,12 @@ use crate::args::Check;
 use crate::logs::Sparse;
 
 pub use self::certificate::{Certificate, Names, Unreadable};
-use self::files::Contents;
 pub use self::files::{Bad, Files};
-use self::follow::{Seen, Then};
+use self::follow::{Followed, Then};
 pub use self::metrics::Metrics;
 
 mod certificate;
+pub mod client;
 mod files;
 mod follow;
 pub(crate) mod handshake;
@@ -96,25 +97,16 @@ pub struct Tls {
 }
 
 struct Shared {
-    files: Files,
-    clock: Arc<dyn Clock>,
+    files: Followed<Files>,
     metrics: Metrics,
-    current: RwLock<Arc<Configs>>,
-    seen: Mutex<Seen>,
     handshakes: Semaphore,
     /// Lets some failures be logged for everyone.
     failures: Sparse,
 }
 
-/// One configuration for each set of protocols that a port speaks.
-struct Configs {
-    http2: Arc<ServerConfig>,
-    any: Arc<ServerConfig>,
-}
-
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("files", &self.shared.files).finish_non_exhaustive()
+        f.debug_struct("Tls").field("files", self.shared.files.source()).finish_non_exhaustive()
     }
 }
 
@@ -124,43 +116,37 @@ impl Tls {
     /// # Errors
     /// The file that cannot be used, and why.
     pub fn load(files: Files, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Self, Bad> {
-        let contents = files.read_now()?;
-        let loaded = files.load(&contents, &clock)?;
         let shared = Shared {
-            clock,
+            files: Followed::load(files, clock)?,
             metrics,
-            current: RwLock::new(Arc::new(Configs::of(&loaded))),
-            seen: Mutex::new(Seen::new(contents)),
             handshakes: Semaphore::new(HANDSHAKES),
             failures: Sparse::new(FAILURES_LOGGED),
-            files,
         };
         let tls = Self { shared: Arc::new(shared) };
-        tls.tell(&loaded);
+        tls.tell(&tls.shared.files.current());
         Ok(tls)
     }
 
     /// Whether clients must show a certificate.
     pub fn asks_for_certificates(&self) -> bool {
-        self.shared.files.client_ca.is_some()
+        self.shared.files.source().client_ca.is_some()
     }
 
     /// Follows the files; it has no end of its own.
     pub async fn follow(self) {
         loop {
             tokio::time::sleep(LOOK).await;
-            self.look(self.shared.files.read().await);
+            self.note(self.shared.files.look().await);
         }
     }
 
-    fn look(&self, found: Result<Contents, Bad>) {
-        let Shared { files, clock, metrics, seen, .. } = &*self.shared;
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match seen.look(found, |contents| files.load(contents, clock)) {
+    fn note(&self, then: Then<Arc<files::Loaded>>) {
+        let metrics = &self.shared.metrics;
+        match then {
             Then::Nothing => {}
             Then::Use(loaded) => {
                 metrics.reloaded(true);
-                self.swap(&loaded);
+                self.tell(&loaded);
             }
             Then::TellBad(why) => {
                 metrics.reloaded(false);
@@ -170,34 +156,13 @@ impl Tls {
         }
     }
 
-    fn current(&self) -> Arc<Configs> {
-        Arc::clone(&self.shared.current.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn swap(&self, loaded: &files::Loaded) {
-        let configs = Arc::new(Configs::of(loaded));
-        *self.shared.current.write().unwrap_or_else(PoisonError::into_inner) = configs;
-        self.tell(loaded);
-    }
-
     fn tell(&self, loaded: &files::Loaded) {
         let Certificate { serial, not_after, .. } = &loaded.certificate;
         self.shared.metrics.loaded(loaded);
         info!(
-            file = %self.shared.files.cert.display(), %serial, expires = %certificate::shown(*not_after),
+            file = %self.shared.files.source().cert.display(), %serial, expires = %certificate::shown(*not_after),
             client_certificates = self.asks_for_certificates(), "TLS certificate loaded"
         );
-    }
-}
-
-impl Configs {
-    fn of(loaded: &files::Loaded) -> Self {
-        let speaking = |protocols: &[&str]| {
-            let mut config = loaded.config.clone();
-            config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
-            Arc::new(config)
-        };
-        Self { http2: speaking(&["h2"]), any: speaking(&["h2", "http/1.1"]) }
     }
 }
 

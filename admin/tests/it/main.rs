@@ -52,7 +52,15 @@ async fn bad_usage_is_exit_code_2_and_one_line() {
         ("usage-no-registry-url", &["describe", "--clusterset=prod"]),
         ("usage-no-clusterset", &["describe", ok]),
         ("usage-bad-url", &["describe", "--clusterset=prod", "--registry-url=registry.example:9090"]),
-        ("usage-tls-url", &["describe", "--clusterset=prod", "--registry-url=https://registry.example"]),
+        (
+            "usage-tls-pair",
+            &[
+                "describe",
+                "--clusterset=prod",
+                "--registry-url=https://registry.example",
+                "--registry-tls-cert-file=tls.crt",
+            ],
+        ),
         ("usage-unknown-output", &["describe", "--clusterset=prod", ok, "-o", "csv"]),
     ];
     for (name, args) in cases {

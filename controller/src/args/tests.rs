@@ -1,5 +1,6 @@
 use super::*;
 use mcs_runtime::args::{Stop, command, try_parse};
+use mcs_runtime::tls::client::ClientFiles;
 
 const GOOD: [&str; 4] = [
     "--clusterset-id=prod",
@@ -45,6 +46,17 @@ fn urls_are_repeatable_and_comma_separated_in_failover_order() {
 }
 
 #[test]
+fn https_needs_no_other_flag_and_takes_files() {
+    let flags = [GOOD[0], GOOD[1], "--registry-url=https://a,https://b"];
+    assert_eq!(parse(flags).unwrap().options("system").unwrap().tls, ClientFiles::default());
+    let files = ["ca-file=ca.crt", "cert-file=tls.crt", "key-file=tls.key"]
+        .map(|file| format!("--registry-tls-{file}"));
+    let read = parse(flags.into_iter().chain(files.iter().map(String::as_str))).unwrap();
+    let expected = ClientFiles { ca: Some("ca.crt".into()), own: Some(("tls.crt".into(), "tls.key".into())) };
+    assert_eq!(read.options("system").unwrap().tls, expected);
+}
+
+#[test]
 fn apply_crds_needs_no_flag() {
     assert_eq!(parse(["apply-crds"]).unwrap().command, Some(Command::ApplyCrds));
 }
@@ -68,6 +80,18 @@ fn bad_flags_are_refused_in_one_line_that_says_which_and_why() {
         (&["--leader-election-id=A"], "DNS-1123 label"),
         (&["leave"], "unrecognized subcommand 'leave'"),
         (&["--registry-url=http://b,https://c"], "must be all of one scheme"),
+        (
+            &[GOOD[0], GOOD[1], GOOD[2], GOOD[3], "--registry-tls-ca-file=ca.crt"],
+            "--registry-tls-ca-file needs https, but registry URL http://a:9090 is plaintext",
+        ),
+        (
+            &[GOOD[0], GOOD[1], "--registry-url=https://a", "--registry-tls-cert-file=tls.crt"],
+            "--registry-tls-cert-file needs --registry-tls-key-file",
+        ),
+        (
+            &[GOOD[0], GOOD[1], "--registry-url=https://a", "--registry-tls-key-file=tls.key"],
+            "--registry-tls-key-file needs --registry-tls-cert-file",
+        ),
     ];
     for (flags, why) in table {
         let flags: Vec<_> = match flags.first() {

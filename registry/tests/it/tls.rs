@@ -1,5 +1,6 @@
 //! TLS on both ports: who may do what, and certificates that change while they are used.
 
+mod clients;
 mod identities;
 mod rotation;
 

@@ -1,4 +1,4 @@
-//! Certificate, key and client CA: as they are on disk, and as they are used.
+//! Certificate, key and client CA of a server: as they are on disk, and as they are used.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -15,6 +15,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
 use super::certificate::{Certificate, shown};
+use super::follow::Source;
 
 /// The most bytes of a file: a bundle of CAs is a tenth of it.
 const MOST_BYTES: u64 = 1024 * 1024;
@@ -38,14 +39,6 @@ pub(super) struct Contents {
     client_ca: Option<Vec<u8>>,
 }
 
-#[cfg(test)]
-impl Contents {
-    /// Files with these bytes.
-    pub(super) fn of(cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Self {
-        Self { cert: cert.to_vec(), key: key.to_vec(), client_ca: client_ca.map(<[u8]>::to_vec) }
-    }
-}
-
 /// Keys are not for logs.
 impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,8 +48,10 @@ impl fmt::Debug for Contents {
 
 /// What is used of the files.
 pub(super) struct Loaded {
-    /// Without protocols, which are for each port to say.
-    pub(super) config: ServerConfig,
+    /// For ports that speak HTTP/2 only.
+    pub(super) http2: Arc<ServerConfig>,
+    /// For ports that speak any version of HTTP.
+    pub(super) any: Arc<ServerConfig>,
     /// The certificate of the server.
     pub(super) certificate: Certificate,
     /// When the first of the server's certificates expires.
@@ -94,9 +89,15 @@ pub enum Bad {
     },
 }
 
-impl Files {
-    /// Reads the files, without looking at what is in them.
-    pub(super) fn read_now(&self) -> Result<Contents, Bad> {
+impl Source for Files {
+    type Contents = Contents;
+    type Loaded = Loaded;
+
+    fn named(&self) -> &Path {
+        &self.cert
+    }
+
+    fn read_now(&self) -> Result<Contents, Bad> {
         Ok(Contents {
             cert: read(&self.cert)?,
             key: read(&self.key)?,
@@ -104,26 +105,8 @@ impl Files {
         })
     }
 
-    /// As [`Files::read_now`], while other tasks go on.
-    pub(super) async fn read(&self) -> Result<Contents, Bad> {
-        let files = self.clone();
-        let reading = tokio::task::spawn_blocking(move || files.read_now());
-        let aborted = |error| Bad::Unreadable { file: self.cert.clone(), source: io::Error::other(error) };
-        reading.await.map_err(aborted)?
-    }
-
-    /// Checks contents, and makes of them what a handshake uses.
-    pub(super) fn load(&self, contents: &Contents, clock: &Arc<dyn Clock>) -> Result<Loaded, Bad> {
-        let unusable = |file: &Path| {
-            let file = file.to_owned();
-            move |problem: String| Bad::Unusable { file, problem }
-        };
-        let chain = certificates(&contents.cert).map_err(unusable(&self.cert))?;
-        let read = chain
-            .iter()
-            .map(|der| Certificate::read(der).map_err(|error| error.to_string()))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(unusable(&self.cert))?;
+    fn load(&self, contents: &Contents, clock: &Arc<dyn Clock>) -> Result<Loaded, Bad> {
+        let (chain, read) = chain(&self.cert, &contents.cert)?;
         check_times(&read, clock.wall()).map_err(unusable(&self.cert))?;
         let key = key(&contents.key).map_err(unusable(&self.key))?;
 
@@ -142,12 +125,8 @@ impl Files {
             }
             _ => (builder.with_no_client_auth(), None),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                Bad::Mismatch { cert: self.cert.clone(), key: self.key.clone() }
-            }
-            other => unusable(&self.key)(other.to_string()),
-        })?;
+        let mut config =
+            builder.with_single_cert(chain, key).map_err(|error| mismatch(&self.cert, &self.key, &error))?;
         if client_ca_expires.is_some() {
             // A session that is resumed shows no certificate anew: one that has expired meanwhile, or whose CA has
             // gone, would still be let in.
@@ -157,15 +136,61 @@ impl Files {
         let Some(certificate) = read.first().cloned() else {
             return Err(unusable(&self.cert)(NO_CERTIFICATE.to_owned()));
         };
-        let cert_expires = read.iter().map(|certificate| certificate.not_after).min();
-        let cert_expires = cert_expires.unwrap_or(certificate.not_after);
-        Ok(Loaded { config, certificate, cert_expires, client_ca_expires })
+        let cert_expires = first_expiry(&read).unwrap_or(certificate.not_after);
+        let speaking = |protocols: &[&str]| {
+            let mut config = config.clone();
+            config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+            Arc::new(config)
+        };
+        let (http2, any) = (speaking(&["h2"]), speaking(&["h2", "http/1.1"]));
+        Ok(Loaded { http2, any, certificate, cert_expires, client_ca_expires })
     }
+}
+
+/// A file is not what it should be, for a reason that follows.
+pub(super) fn unusable(file: &Path) -> impl FnOnce(String) -> Bad {
+    let file = file.to_owned();
+    move |problem| Bad::Unusable { file, problem }
+}
+
+/// A file could not be read, since the task that should broke.
+pub(super) fn broken(file: &Path, error: tokio::task::JoinError) -> Bad {
+    Bad::Unreadable { file: file.to_owned(), source: io::Error::other(error) }
+}
+
+/// Why a key and a certificate make no pair.
+pub(super) fn mismatch(cert: &Path, key: &Path, error: &rustls::Error) -> Bad {
+    match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            Bad::Mismatch { cert: cert.to_owned(), key: key.to_owned() }
+        }
+        other => unusable(key)(other.to_string()),
+    }
+}
+
+/// A certificate with the intermediate ones, as they are used and as they are read.
+pub(super) type Chain = (Vec<CertificateDer<'static>>, Vec<Certificate>);
+
+/// The certificates in a file.
+pub(super) fn chain(file: &Path, bytes: &[u8]) -> Result<Chain, Bad> {
+    let chain = certificates(bytes).map_err(unusable(file))?;
+    let read = chain
+        .iter()
+        .map(|der| Certificate::read(der).map_err(|error| error.to_string()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(unusable(file))?;
+    Ok((chain, read))
+}
+
+/// When the first of some certificates expires.
+pub(super) fn first_expiry(read: &[Certificate]) -> Option<WallTime> {
+    read.iter().map(|certificate| certificate.not_after).min()
 }
 
 const NO_CERTIFICATE: &str = "it holds no certificate in PEM (-----BEGIN CERTIFICATE-----)";
 
-fn read(file: &Path) -> Result<Vec<u8>, Bad> {
+/// The bytes of a file.
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, Bad> {
     let unreadable = |source| Bad::Unreadable { file: file.to_owned(), source };
     let mut bytes = Vec::new();
     let opened = std::fs::File::open(file).map_err(unreadable)?;
@@ -184,7 +209,8 @@ fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     if found.is_empty() { Err(NO_CERTIFICATE.to_owned()) } else { Ok(found) }
 }
 
-fn key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+/// The key in a file.
+pub(super) fn key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
         pem::Error::NoItemsFound => "it holds no key in PEM (-----BEGIN PRIVATE KEY-----)".to_owned(),
         // Others may quote the file.
@@ -192,7 +218,8 @@ fn key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-fn roots(bytes: &[u8]) -> Result<(RootCertStore, WallTime), String> {
+/// The CAs in a file, and when the first of them expires.
+pub(super) fn roots(bytes: &[u8]) -> Result<(RootCertStore, WallTime), String> {
     let mut roots = RootCertStore::empty();
     let mut expires = Vec::new();
     for der in certificates(bytes)? {
@@ -217,7 +244,7 @@ fn check_times(chain: &[Certificate], now: WallTime) -> Result<(), String> {
 }
 
 /// The program's clock, as rustls asks for it.
-struct Time(Arc<dyn Clock>);
+pub(super) struct Time(pub(super) Arc<dyn Clock>);
 
 impl fmt::Debug for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -133,7 +133,7 @@ impl Tls {
         let accepting = async {
             // It is never closed.
             let _turn = self.shared.handshakes.acquire().await;
-            let configs = self.current();
+            let configs = self.shared.files.current();
             let config = match protocol {
                 Protocol::Any => &configs.any,
                 Protocol::Http2 => &configs.http2,

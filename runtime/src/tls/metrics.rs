@@ -20,7 +20,7 @@ struct Counted {
 }
 
 impl Metrics {
-    /// Registers the metrics, for all ports of a program. Without TLS there is nothing to register: an expiry that is not
+    /// Registers the metrics, for all ports of a program; a program that only calls others has none. Without TLS there is nothing to register: an expiry that is not
     /// there is no reason for an alert.
     ///
     /// # Errors
@@ -60,6 +60,16 @@ impl Metrics {
         tell("cert", loaded.cert_expires);
         if let Some(expires) = loaded.client_ca_expires {
             tell("client_ca", expires);
+        }
+    }
+
+    /// These files of a caller are used from now on: its own certificate, and the CAs of servers, as far as there are.
+    pub(super) fn client_loaded(&self, own: Option<WallTime>, ca: Option<WallTime>) {
+        let Some(Counted { expiry, .. }) = &self.counted else { return };
+        for (file, time) in [("cert", own), ("ca", ca)] {
+            if let Some(time) = time {
+                expiry.with_label_values(&[file]).set(time.unix_secs());
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
+use super::follow::Source;
 use super::testing::{Ca, EARLY, GOOD, Issued, OVER, serial, shake};
 use super::*;
 use crate::clock::SystemClock;
@@ -185,8 +186,8 @@ async fn new_files_are_used_for_new_handshakes() {
     assert!(refused.to_string().contains("UnknownCA"), "{refused}");
 
     disk.write(&ca.server(2), Some(&new_clients));
-    server.tls.look(disk.files.read_now());
-    server.tls.look(disk.files.read_now());
+    server.tls.note(server.tls.shared.files.take(disk.files.read_now()));
+    server.tls.note(server.tls.shared.files.take(disk.files.read_now()));
     let stream = server.shake(&new).await.unwrap();
     assert_eq!((serial(&stream).as_str(), ask(stream).await.unwrap().as_str()), ("02", "09"));
     let refused = ask(server.shake(&old).await.unwrap()).await.unwrap_err();
@@ -199,7 +200,7 @@ async fn bad_new_files_keep_the_old_ones_and_are_counted() {
     let ca = Ca::new("ca");
     let disk = Disk::of(&ca.server(1), None);
     let server = Server::start(&disk, |port| port).await;
-    let look = || server.tls.look(disk.files.read_now());
+    let look = || server.tls.note(server.tls.shared.files.take(disk.files.read_now()));
     std::fs::write(&disk.files.cert, ca.server(2).cert).unwrap();
     for _ in 0..5 {
         look();

@@ -1,0 +1,113 @@
+//! What a registry answers, in core's types.
+
+use crate::convert;
+use crate::convert::{ConversionError, WireEnum, read_sixteen, required};
+use crate::pb;
+use mcs_core::ids::{Build, Epoch, ServiceKey};
+use mcs_core::model::MemberState;
+use mcs_core::validate::{Dropped, Refusal};
+use std::time::Duration;
+
+/// The answer to a Register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The registry process that answered.
+    pub epoch: Epoch,
+    /// How long each renewal holds.
+    pub lease: Duration,
+    /// The registry's version; a controller syncs when it changes.
+    pub build: Build,
+    /// Whether the registry holds something else than the sum says.
+    pub differs: bool,
+}
+
+impl TryFrom<pb::RegisterResponse> for Registered {
+    type Error = ConversionError;
+
+    fn try_from(answer: pb::RegisterResponse) -> Result<Self, Self::Error> {
+        Ok(Self {
+            epoch: Epoch(u128::from_be_bytes(read_sixteen(&answer.epoch, "epoch")?)),
+            lease: required(answer.lease_duration, "lease_duration")?.into(),
+            build: Build::new(answer.build)?,
+            differs: answer.differs,
+        })
+    }
+}
+
+/// The answer to a Renew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// The member's state after it.
+    pub state: MemberState,
+    /// Whether the registry holds something else than the sum says.
+    pub differs: bool,
+    /// Whether the registry's store is away.
+    pub degraded: bool,
+    /// How long the renewal holds.
+    pub lease: Duration,
+}
+
+impl TryFrom<pb::RenewResponse> for Renewed {
+    type Error = ConversionError;
+
+    fn try_from(answer: pb::RenewResponse) -> Result<Self, Self::Error> {
+        Ok(Self {
+            state: MemberState::from_wire(answer.state)?,
+            differs: answer.differs,
+            degraded: answer.degraded,
+            lease: required(answer.lease_duration, "lease_duration")?.into(),
+        })
+    }
+}
+
+/// What became of the changes of an act.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// One for each change, in order.
+    pub results: Vec<(ServiceKey, Result<(), Refusal>)>,
+    /// Endpoints that were left out.
+    pub dropped: Vec<(ServiceKey, Dropped)>,
+    /// Whether the registry's store is away.
+    pub degraded: bool,
+}
+
+impl Written {
+    pub(super) fn push(&mut self, result: pb::OpResult) -> Result<(), ConversionError> {
+        let (key, outcome) = convert::read_result(result)?;
+        let outcome = outcome.map(|dropped| {
+            self.dropped.extend(dropped.into_iter().map(|dropped| (key.clone(), dropped)));
+        });
+        self.results.push((key, outcome));
+        Ok(())
+    }
+}
+
+impl TryFrom<pb::WriteResponse> for Written {
+    type Error = ConversionError;
+
+    fn try_from(answer: pb::WriteResponse) -> Result<Self, Self::Error> {
+        let mut written = Self { degraded: answer.degraded, ..Self::default() };
+        for result in answer.results {
+            written.push(result)?;
+        }
+        Ok(written)
+    }
+}
+
+/// The end of a sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// What became of the exports that were wanted.
+    pub written: Written,
+    /// How many exports went, since they were not named.
+    pub deleted: u32,
+}
+
+/// What was removed with a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// How many exports went.
+    pub exports: u32,
+    /// How many endpoints went.
+    pub endpoints: u32,
+}
