@@ -3,7 +3,10 @@
 //! Draining is a state, not an event: whoever asks after the signal learns of it too, so that nothing is lost to a
 //! race between a signal and a new connection.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -77,7 +80,7 @@ impl Watch {
 
     /// Whether draining began.
     pub fn is_draining(&self) -> bool {
-        *self.phase.borrow() >= Phase::Draining
+        self.is_at(Phase::Draining)
     }
 
     /// Waits until the program is to end at once.
@@ -93,9 +96,18 @@ impl Watch {
         });
     }
 
+    fn is_at(&self, phase: Phase) -> bool {
+        *self.phase.borrow() >= phase
+    }
+
     async fn reached(&self, phase: Phase) {
+        let mut receiver = self.phase.subscribe();
         // It does not fail: this handle can send, too.
-        let _ = self.phase.subscribe().wait_for(|reached| *reached >= phase).await;
+        let mut told = pin!(receiver.wait_for(|reached| *reached >= phase));
+        // Waiters are told one after the other. Who is told first may act, and so wake one who is told last: that one
+        // must find the phase reached as well.
+        poll_fn(|cx| if self.is_at(phase) { Poll::Ready(()) } else { told.as_mut().poll(cx).map(drop) })
+            .await;
     }
 }
 
@@ -117,7 +129,41 @@ async fn either(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::task::{Context, Wake, Waker};
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+
     use super::*;
+
+    /// Waiters that are all asked, within the call that tells the first of them.
+    #[derive(Default)]
+    struct AskAll {
+        waiters: Mutex<Vec<BoxFuture<'static, ()>>>,
+        learned: Mutex<Vec<bool>>,
+    }
+
+    impl Wake for AskAll {
+        fn wake(self: Arc<Self>) {
+            let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+            let waiters = std::mem::take(&mut *self.waiters.lock().unwrap_or_else(PoisonError::into_inner));
+            learned.extend(waiters.into_iter().map(|waiter| waiter.now_or_never().is_some()));
+        }
+    }
+
+    #[test]
+    fn a_watcher_that_is_asked_before_it_was_told_learns_of_the_drain() {
+        let (shutdown, all) = (Shutdown::manual(), Arc::new(AskAll::default()));
+        let waker = Waker::from(Arc::clone(&all));
+        for _ in 0..64 {
+            let mut waiter = shutdown.watch().draining_owned().boxed();
+            assert!(waiter.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+            all.waiters.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
+        }
+        shutdown.drain();
+        assert_eq!(*all.learned.lock().unwrap_or_else(PoisonError::into_inner), [true; 64]);
+    }
 
     #[tokio::test]
     async fn a_watcher_that_comes_late_still_learns_of_the_drain() {

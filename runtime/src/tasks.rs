@@ -127,7 +127,10 @@ impl Tasks {
         tokio::select! {
             biased;
             () = shutdown.draining() => {}
-            ended = self.ended() => return Err(ended),
+            // A drain may have begun, and ended it, since this was asked last.
+            ended = self.ended() => if !shutdown.is_draining() || ended.end != End::Returned {
+                return Err(ended);
+            },
         }
         let mut failed = Ok(());
         let drained = tokio::time::timeout(grace, async {
