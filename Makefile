@@ -47,6 +47,16 @@ test: controlplane ## Run every test that needs no container engine, and count t
 	cargo build --workspace --bins --locked
 	cargo test --workspace --locked --no-fail-fast | .ci/count-tests
 
+# The suite is made outside of this repository, see docs/conformance.md.
+.PHONY: conformance
+conformance: ## Run the MCS API suite, whose binary CONFORMANCE names, against two clusters
+	@if [[ ! -f "$(CONFORMANCE)" ]]; then \
+		echo "CONFORMANCE must name the suite's test binary, see docs/conformance.md: make conformance CONFORMANCE=<path>" >&2; exit 1; \
+	fi
+	@$(MAKE) --no-print-directory controlplane
+	cargo build --workspace --bins --locked
+	@$(DEBUG)/conformance "$(CONFORMANCE)" $(if $(SINGLE_STACK),--single-stack) $(if $(FLAGS),-- $(FLAGS))
+
 # One at a time, so that each measures itself alone.
 .PHONY: faults
 faults: ## Attack the registry with thousands of connections and slow clients, and tell what that cost

@@ -149,8 +149,9 @@ impl Cluster {
     async fn try_start(options: &ClusterOptions, assets: &Assets) -> Result<Option<Self>> {
         let directory = Directory::create(&options.name)?;
         let ports = Ports { etcd: ports::free_port()?, api_server: ports::free_port()? };
+        let service_address = options.kubernetes_service_address();
         let credentials =
-            Credentials::create(directory.path(), ports.api_server, options.kubernetes_service_address())?;
+            Credentials::create(&options.name, directory.path(), ports.api_server, service_address)?;
         let config = read_kubeconfig(&credentials.admin_kubeconfig()).await?;
         let client = Client::try_from(config.clone())?;
 

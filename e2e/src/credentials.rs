@@ -21,14 +21,16 @@ const ADMINISTRATORS: &str = "system:masters";
 /// Paths of the files in the cluster's folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Credentials {
+    cluster: String,
     folder: PathBuf,
     server: String,
 }
 
 impl Credentials {
-    /// Makes all of them. `service_address` is that of the Service `kubernetes`.
-    pub(crate) fn create(folder: &Path, port: u16, service_address: Ipv4Addr) -> Result<Self> {
-        let made = Self { folder: folder.to_owned(), server: format!("https://127.0.0.1:{port}") };
+    /// Makes all of them for the cluster of a name. `service_address` is that of the Service `kubernetes`.
+    pub(crate) fn create(cluster: &str, folder: &Path, port: u16, service_address: Ipv4Addr) -> Result<Self> {
+        let server = format!("https://127.0.0.1:{port}");
+        let made = Self { cluster: cluster.to_owned(), folder: folder.to_owned(), server };
         made.write_certificates(service_address)?;
         made.write_kubeconfig(
             &made.admin_kubeconfig(),
@@ -74,18 +76,19 @@ impl Credentials {
         Ok(path)
     }
 
-    /// JSON, which every reader of YAML takes.
+    /// JSON, which every reader of YAML takes. All names are the cluster's, so that those of several can be joined.
     fn write_kubeconfig(&self, path: &Path, user: Value) -> Result<()> {
+        let name = &self.cluster;
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{
-                "name": "e2e",
+                "name": name,
                 "cluster": { "server": self.server, "certificate-authority": self.authority() },
             }],
-            "users": [{ "name": "user", "user": user }],
-            "contexts": [{ "name": "e2e", "context": { "cluster": "e2e", "user": "user" } }],
-            "current-context": "e2e",
+            "users": [{ "name": name, "user": user }],
+            "contexts": [{ "name": name, "context": { "cluster": name, "user": name } }],
+            "current-context": name,
         });
         self.write(path, &serde_json::to_string_pretty(&kubeconfig)?)
     }

@@ -13,13 +13,11 @@ use tokio::process::Command;
 
 use self::{
     scene::{CLUSTERSET, DGD, FRONTEND, NAMESPACE, RELAY, REPLICAS, ROUTER, SERVICES, Scene},
-    screen::Screen,
     service::{Lease, Relay},
 };
-use crate::{crossing::Probe, programs::find, table::columns, wait_for};
+use crate::{crossing::Probe, programs::find, screen::Screen, table::columns, wait_for};
 
 mod scene;
-mod screen;
 mod service;
 mod view;
 

@@ -2,7 +2,8 @@
 //!
 //! Under `target/clusters`. Removed when the cluster ends, unless `KEEP_CLUSTERS` is set. A process that is
 //! killed, or keeps its clusters in a static, leaves its folders: the next one that starts a cluster removes
-//! them. Whose owner lives is known by a lock, which the kernel frees with the owner.
+//! them. Whose owner lives is known by a lock, which the kernel frees with the owner. Beside it in `target` are the
+//! folders of what is to be kept, which [`emptied`] and [`copy_logs`] fill.
 
 use std::{
     env,
@@ -66,6 +67,34 @@ impl Drop for Directory {
             let _ = fs::remove_dir_all(&self.path);
         }
     }
+}
+
+/// The folder `name` in `target`, for what outlives the programs: there and empty.
+pub(crate) fn emptied(name: &str) -> Result<PathBuf> {
+    let folder = workspace_root().join("target").join(name);
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("emptying {}", folder.display()));
+        }
+        _ => {}
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Copies the logs in the folder `from` into the folder `to`, which is made.
+pub(crate) fn copy_logs(from: &Path, to: &Path) -> Result<()> {
+    let copy = || {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            if entry.path().extension().is_some_and(|extension| extension == "log") {
+                fs::copy(entry.path(), to.join(entry.file_name()))?;
+            }
+        }
+        io::Result::Ok(())
+    };
+    copy().with_context(|| format!("keeping the logs of {}", from.display()))
 }
 
 fn remove_abandoned(parent: &Path) -> io::Result<()> {

@@ -6,7 +6,8 @@
 //! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
 //! for what they create, [`wait`] the only way to wait. Above them: [`programs`] runs our programs as users do,
 //! [`stack`] a registry with a controller in each cluster, [`peer`] a member that has no cluster at all.
-//! On top: [`demo`], and [`mod@bench`], which measures with [`crossing`].
+//! On top: [`demo`]; [`conformance`], which runs the suite of the MCS API; [`mod@bench`], which measures with
+//! [`crossing`].
 //!
 //! Guarantees: no process outlives the one that started it, however that ended; clusters never share ports or
 //! credentials, and those of different index no address ranges.
@@ -16,6 +17,7 @@ pub mod assets;
 mod background;
 pub mod bench;
 pub mod cluster;
+pub mod conformance;
 mod credentials;
 pub mod crossing;
 pub mod demo;
@@ -27,6 +29,7 @@ pub mod peer;
 pub mod ports;
 mod process;
 pub mod programs;
+mod screen;
 pub mod shared;
 pub mod stack;
 mod table;

@@ -35,6 +35,11 @@ pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
 /// The label that carries the zone of a Node.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
+/// The address of a Node where the API server looks for its kubelet.
+pub(crate) const KUBELET_ADDRESS: &str = "ExternalIP";
+/// Nothing listens there, so `kubectl exec` and `logs` fail at once, without asking DNS or sending to a machine.
+const KUBELET_PORT: u16 = 1;
+
 const RETRY: Duration = Duration::from_millis(100);
 const AT_ONCE: u16 = 16;
 
@@ -114,7 +119,9 @@ impl Machine {
             "addresses": [
                 { "type": "InternalIP", "address": self.address },
                 { "type": "Hostname", "address": self.name },
+                { "type": KUBELET_ADDRESS, "address": Ipv4Addr::LOCALHOST },
             ],
+            "daemonEndpoints": { "kubeletEndpoint": { "Port": KUBELET_PORT } },
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Played", "message": "no kubelet" }],
         }})
     }

@@ -89,6 +89,31 @@ impl Program {
         arguments: &[String],
         environment: &[(&str, String)],
     ) -> Result<Self> {
+        let mut command = guarded(&find(binary)?);
+        command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
+        Self::spawn(command, name, folder).await
+    }
+
+    /// Starts a program that is not ours, in `folder`; its output is appended to `<name>.log` there.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(crate) async fn start_foreign(
+        file: &Path,
+        name: &str,
+        folder: &Path,
+        arguments: &[String],
+        environment: &[(&str, String)],
+    ) -> Result<Self> {
+        let mut command = guarded(file);
+        command
+            .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(folder);
+        Self::spawn(command, name, folder).await
+    }
+
+    async fn spawn(mut command: Command, name: &str, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let pid_file = folder.join(format!("{name}.pid"));
         match fs::remove_file(&pid_file) {
@@ -97,13 +122,11 @@ impl Program {
         }
         let output = File::options().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("opening {}", log.display()))?;
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(GUARD).arg(find(binary)?).args(arguments);
-        command.env("PID_FILE", &pid_file).envs(environment.iter().map(|(name, value)| (name, value)));
+        command.env("PID_FILE", &pid_file);
         command.stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
         // Ctrl-C in a terminal is for us; we end what we started, in order.
         command.process_group(0);
-        let mut child = command.spawn().with_context(|| format!("starting {binary}"))?;
+        let mut child = command.spawn().with_context(|| format!("starting {name}"))?;
         let stdin = child.stdin.take();
         let read = || {
             fs::read_to_string(&pid_file)
@@ -111,6 +134,7 @@ impl Program {
                 .and_then(|text| Ok(text.trim().parse()?))
         };
         let pid = wait_for(&format!("the process id of {name}"), || ready(read())).await?;
+        fs::remove_file(&pid_file)?;
         Ok(Self { name: name.to_owned(), child, stdin, pid, log })
     }
 
@@ -184,6 +208,14 @@ impl Program {
         ready.await.with_context(|| log_tail(&self.log))
     }
 
+    /// How the program ended, once it has.
+    ///
+    /// # Errors
+    /// The system cannot tell.
+    pub(crate) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
     /// Fails when the program has ended, with the end of its log.
     ///
     /// # Errors
@@ -194,6 +226,13 @@ impl Program {
             None => Ok(()),
         }
     }
+}
+
+/// A command that ends with us, also when we are killed.
+fn guarded(file: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(GUARD).arg(file);
+    command
 }
 
 impl Drop for Program {

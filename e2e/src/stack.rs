@@ -140,10 +140,11 @@ impl Stack {
     pub async fn end(mut self) -> Result<()> {
         let programs =
             std::mem::take(&mut self.controllers).into_values().map(|controller| controller.program);
-        for program in programs.chain(self.running.take()) {
-            let name = program.name().to_owned();
-            let status = program.end(Signal::Term).await?;
-            anyhow::ensure!(status.success(), "{name} ended with {status}");
+        for mut program in programs.chain(self.running.take()) {
+            program.signal(Signal::Term)?;
+            let status = program.ended().await?;
+            let name = program.name();
+            anyhow::ensure!(status.success(), "{name} ended with {status}; {}", program.log_tail());
         }
         Ok(())
     }

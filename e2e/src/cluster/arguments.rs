@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::ClusterOptions;
-use crate::credentials::Credentials;
+use crate::{credentials::Credentials, node::KUBELET_ADDRESS};
 
 /// What makes the objects that tests look at, and what cleans up after them. Names as of Kubernetes 1.34.
 const CONTROLLERS: [&str; 8] = [
@@ -45,6 +45,7 @@ pub(super) fn api_server(
         format!("--advertise-address=192.0.2.{}", 1 + options.index),
         "--endpoint-reconciler-type=none".to_owned(),
         format!("--service-cluster-ip-range={}", options.service_ranges()),
+        format!("--kubelet-preferred-address-types={KUBELET_ADDRESS}"),
         "--authorization-mode=RBAC".to_owned(),
         "--anonymous-auth=false".to_owned(),
         // Pods need no token of theirs, nor wait for their account, since nothing runs in them.

@@ -1,14 +1,8 @@
 //! All that runs in the demo: clusters, registry, controllers, discovery service, and the workload in `east`.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, ErrorKind},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use futures::try_join;
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -21,14 +15,12 @@ use kube::{
 use mcs_core::names::{EXPORT_WANTED, LABEL_EXPORT};
 use serde_json::json;
 
-use super::{
-    screen::Screen,
-    service::{Discovery, Relay},
-};
+use super::service::{Discovery, Relay};
 use crate::{
-    assets::workspace_root,
+    directory::{copy_logs, emptied},
     objects,
     programs::Signal,
+    screen::Screen,
     shared::Pair,
     stack::{Stack, StackOptions, prepare},
 };
@@ -135,16 +127,11 @@ impl Scene {
 
     /// Copies the logs of everything to where they outlive the demo.
     pub(crate) fn keep_logs(&self) -> Result<PathBuf> {
-        let kept = workspace_root().join("target/demo-logs");
-        match fs::remove_dir_all(&kept) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-        let folders =
-            [("", self.stack.folder()), ("east", self.pair.east.folder()), ("west", self.pair.west.folder())];
-        for (name, folder) in BTreeMap::from(folders) {
-            copy_logs(folder, &kept.join(name))
-                .with_context(|| format!("keeping the logs of {}", folder.display()))?;
+        let kept = emptied("demo-logs")?;
+        for (name, folder) in
+            [("", self.stack.folder()), ("east", self.pair.east.folder()), ("west", self.pair.west.folder())]
+        {
+            copy_logs(folder, &kept.join(name))?;
         }
         Ok(kept)
     }
@@ -174,16 +161,5 @@ async fn make_namespace(client: &Client) -> Result<()> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(NAMESPACE.to_owned());
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    Ok(())
-}
-
-fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        if entry.path().extension().is_some_and(|extension| extension == "log") {
-            fs::copy(entry.path(), to.join(entry.file_name()))?;
-        }
-    }
     Ok(())
 }

@@ -36,6 +36,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::path::slices;
 
 mod churn;
+mod definition;
 mod families;
 mod large;
 mod marks;

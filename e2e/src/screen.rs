@@ -1,5 +1,5 @@
-//! What the demo prints: numbered sections with a caption, tables, JSON, and lines of progress with the time that has
-//! passed.
+//! What a program for people prints: numbered sections with a caption, tables, JSON, and lines of progress with the time
+//! that has passed.
 
 use std::{
     fmt::Display,
@@ -20,7 +20,7 @@ const REASSURE: Duration = Duration::from_secs(5);
 /// JSON that fits stays on one line.
 const WIDTH: usize = 110;
 
-/// The terminal, since the demo began.
+/// The terminal, since the program began.
 #[derive(Debug)]
 pub(crate) struct Screen {
     start: Timestamp,
@@ -28,7 +28,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// The demo begins.
+    /// The program begins.
     pub(crate) fn new() -> Self {
         Self { start: SystemClock.elapsed(), sections: 0 }
     }

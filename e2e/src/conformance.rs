@@ -1,0 +1,178 @@
+//! `make conformance`: the conformance suite of the MCS API against two clusters with a registry and controllers.
+//!
+//! The suite is a Go test binary that is built elsewhere, from the folder `conformance` of kubernetes-sigs/mcs-api. Pods
+//! are played, so of what it tests only what is seen in API objects can be judged here: [`FILTER`] leaves out what sends
+//! packets or asks DNS.
+
+use std::{
+    fs,
+    future::ready,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use futures::try_join;
+use mcs_runtime::shutdown::Watch;
+
+use self::report::Report;
+use crate::{
+    Cluster, ClusterOptions,
+    directory::{copy_logs, emptied},
+    programs::Program,
+    screen::Screen,
+    stack::{Stack, StackOptions},
+    wait::wait_at_most,
+};
+
+mod report;
+
+/// The tests that control planes without machines can serve, in Ginkgo's language of label filters.
+pub const FILTER: &str = "Required || ExportedLabels || (EndpointSlice && !DNS)";
+/// The clusterset.
+const CLUSTERSET: &str = "conformance";
+/// A run takes 80 s; when everything is wrong, each of its 17 tests gives up after two minutes at most.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
+/// What Ginkgo writes before the time of each test that ended.
+const ENDED: char = '•';
+/// The suite's report as Ginkgo writes it.
+const GINKGO_REPORT: &str = "ginkgo.json";
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The test binary of the suite.
+    pub suite: PathBuf,
+    /// Whether the clusters have IPv4 alone, instead of both families.
+    pub single_stack: bool,
+    /// Further flags of the suite, after ours.
+    pub flags: Vec<String>,
+}
+
+/// Runs the suite, prints how each test ended, and leaves its reports and all logs in `target/conformance`.
+///
+/// # Errors
+/// A test did not pass, none that is required ran, or something did not start or end; it has been printed too.
+pub async fn run(options: &Options, shutdown: &Watch) -> Result<()> {
+    let screen = Screen::new();
+    let ran = tokio::select! {
+        () = shutdown.draining() => Err(anyhow::anyhow!("interrupted before every test ended")),
+        ran = Box::pin(start_and_judge(options, &screen)) => ran,
+    };
+    if let Err(error) = &ran {
+        screen.progress(format!("FAILED: {error:#}"))?;
+    }
+    ran
+}
+
+async fn start_and_judge(options: &Options, screen: &Screen) -> Result<()> {
+    let suite = options.suite.canonicalize();
+    let suite = suite.with_context(|| format!("finding the suite at {}", options.suite.display()))?;
+    let folder = emptied("conformance")?;
+    let scene = screen
+        .during("starting two clusters, mcs-registry and mcs-controllers", Scene::start(options))
+        .await?;
+    screen.progress("running the suite")?;
+    let ran = scene.suite(screen, &suite, &folder, &options.flags).await;
+    // Before the end of what writes them: their folders go with it.
+    scene.keep_logs(&folder)?;
+    let judged = ran.and_then(|status| judge(screen, &folder, status));
+    screen.text(format!("\nThe reports and the logs of all programs are in {}\n", folder.display()))?;
+    screen.progress("ending everything")?;
+    let ended = scene.end().await;
+    // What does not end after a failure is killed, and not what the failure is about.
+    screen.progress(judged?)?;
+    ended
+}
+
+/// Prints the table of the tests; answers the verdict in a line.
+fn judge(screen: &Screen, folder: &Path, status: ExitStatus) -> Result<String> {
+    let log = folder.join("suite.log");
+    let text = fs::read_to_string(folder.join(GINKGO_REPORT));
+    let text =
+        text.with_context(|| format!("the suite ended ({status}) without a report, see {}", log.display()))?;
+    let report = Report::read(&text)?;
+    screen.text("")?;
+    screen.quote(&report.to_string())?;
+    let verdict = report.verdict()?;
+    ensure!(status.success(), "{verdict}, but the suite ended with {status}, see {}", log.display());
+    Ok(verdict)
+}
+
+/// What runs. Dropping it kills everything; [`Scene::end`] does it in order.
+#[derive(Debug)]
+struct Scene {
+    stack: Stack,
+    east: Cluster,
+    west: Cluster,
+}
+
+impl Scene {
+    async fn start(options: &Options) -> Result<Self> {
+        let dual_stack = !options.single_stack;
+        let (east, west) = try_join!(
+            Cluster::start(ClusterOptions { dual_stack, ..ClusterOptions::east() }),
+            Cluster::start(ClusterOptions { dual_stack, ..ClusterOptions::west() }),
+        )?;
+        // The suite makes its namespaces itself, so all are watched, with the defaults of users.
+        let options = StackOptions {
+            clusterset: CLUSTERSET.to_owned(),
+            watch_namespaces: Vec::new(),
+            lease: mcs_core::timing::DEFAULT_LEASE,
+            controller_flags: Vec::new(),
+            registry_flags: Vec::new(),
+        };
+        let stack = Box::pin(Stack::start(options, &[&east, &west])).await?;
+        Ok(Self { stack, east, west })
+    }
+
+    /// Runs the suite in `folder`, where it writes.
+    async fn suite(
+        &self,
+        screen: &Screen,
+        suite: &Path,
+        folder: &Path,
+        flags: &[String],
+    ) -> Result<ExitStatus> {
+        let clusters = [&self.east, &self.west];
+        let contexts = clusters.map(Cluster::name).join(",");
+        let mut arguments = vec![
+            format!("-contexts={contexts}"),
+            format!("-ginkgo.label-filter={FILTER}"),
+            format!("-ginkgo.json-report={GINKGO_REPORT}"),
+            "-ginkgo.junit-report=junit.xml".to_owned(),
+            "-ginkgo.no-color".to_owned(),
+            "-ginkgo.v".to_owned(),
+            "-project=mcs-controller".to_owned(),
+            format!("-version={}", env!("CARGO_PKG_VERSION")),
+        ];
+        arguments.extend_from_slice(flags);
+        let kubeconfigs = std::env::join_paths(clusters.map(Cluster::kubeconfig_path))?;
+        let environment = [("KUBECONFIG", kubeconfigs.to_string_lossy().into_owned())];
+        let mut running = Program::start_foreign(suite, "suite", folder, &arguments, &environment).await?;
+        let mut tests = 0;
+        let mut look = || -> Result<ExitStatus> {
+            let ended = running.log().lines().filter(|line| line.starts_with(ENDED)).count();
+            if ended > tests {
+                screen.progress(format!("  tests that ended: {ended}"))?;
+                tests = ended;
+            }
+            running.status()?.with_context(|| running.log_tail())
+        };
+        wait_at_most(LIMIT, "the end of the suite", || ready(look())).await
+    }
+
+    /// Copies the logs of everything beside the reports.
+    fn keep_logs(&self, folder: &Path) -> Result<()> {
+        let folders =
+            [("stack", self.stack.folder()), ("east", self.east.folder()), ("west", self.west.folder())];
+        folders.into_iter().try_for_each(|(name, from)| copy_logs(from, &folder.join(name)))
+    }
+
+    async fn end(self) -> Result<()> {
+        let Self { stack, east, west } = self;
+        stack.end().await?;
+        try_join!(east.stop(), west.stop()).map(drop)
+    }
+}
