@@ -35,6 +35,9 @@ use told::{estimated_bytes, put};
 /// A batch of changes ends before its estimated size exceeds this many bytes, so that it fits one message.
 const BATCH_BYTES: usize = 512 * 1024;
 
+/// A delete, at most: its key.
+const DELETE_BYTES: usize = 140;
+
 /// One export as the cluster has it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
@@ -345,7 +348,7 @@ impl Outbox {
         let (mut ops, mut sent, mut bytes) = (Vec::new(), BTreeMap::new(), 0);
         for key in due {
             let state = self.wanted(&key);
-            bytes += state.as_ref().map_or(0, estimated_bytes);
+            bytes += state.as_ref().map_or(DELETE_BYTES, estimated_bytes);
             if !ops.is_empty() && bytes > BATCH_BYTES {
                 break;
             }

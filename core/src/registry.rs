@@ -26,7 +26,7 @@ mod restore;
 mod services;
 
 pub use counts::{Counts, Sizes};
-pub use member::Member;
+pub use member::{Member, TOO_MANY};
 pub use restore::Restored;
 
 use crate::ids::{Build, ClusterId, ClusterUid, Epoch, Instance, Region, ServiceKey};
@@ -200,7 +200,10 @@ pub enum Refused {
         cluster: ClusterId,
     },
     /// The clusterset is full.
-    #[error("the clusterset has {limit} clusters, the most that this registry takes")]
+    #[error(
+        "the clusterset has {limit} clusters, the most that this registry takes (--max-clusters): remove one that is \
+         not used any more, or raise it"
+    )]
     TooManyClusters {
         /// The limit.
         limit: usize,

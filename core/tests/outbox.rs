@@ -382,6 +382,22 @@ fn an_export_is_gone_only_when_a_registry_has_confirmed_it() {
     assert!(test.outbox.is_gone(&key("cart")));
 }
 
+/// Half a megabyte of keys of the greatest length.
+#[test]
+fn deletes_are_told_in_batches_like_all_else() {
+    let mut test = TestOutbox::new(1);
+    let names: Vec<_> = (0..4_000).map(|index| format!("service-{index}")).collect();
+    names.iter().for_each(|name| test.set(name, 1));
+    test.register(false);
+    names.iter().for_each(|name| test.outbox.unset(&key(name)));
+    let mut told = Vec::new();
+    while let Some(Call::Write { ops, .. }) = test.call() {
+        told.push(ops.len());
+        test.answer(Answer::Written(ops.iter().map(|op| (op.key().clone(), Ok(()))).collect()));
+    }
+    assert_eq!(told, [3_744, 256]);
+}
+
 #[test]
 fn an_export_that_is_on_its_way_is_not_gone() {
     let mut test = TestOutbox::steady();

@@ -21,6 +21,9 @@ const ELEMENT_OVERHEAD: usize = 6;
 /// A set with more endpoints is refused as it is read; below, [`mcs_core::validate::check_endpoints`] decides.
 const MAX_READ: usize = 2 * MAX_ENDPOINTS;
 
+/// The most changes of one write: their results are one message.
+pub const MAX_CHANGES: usize = 10_000;
+
 /// At most this many left out endpoints are named for one set, or in the answer to one call; the rest goes unnamed.
 pub const MAX_DROPPED: usize = 100;
 

@@ -5,9 +5,10 @@ pub(crate) mod sync;
 use futures::{Stream, StreamExt};
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Epoch};
 use mcs_core::model::Since;
+use mcs_proto::chunks::MAX_CHANGES;
 use mcs_proto::convert::{
     ConversionError, Member, OpReader, read_part_sets, read_registration, read_sixteen, read_sum,
-    read_version, read_write_head, result,
+    read_version, read_write_head, results,
 };
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
@@ -71,7 +72,7 @@ pub(crate) async fn write(
     let writer = caller.writer(member)?;
     service.count_write(&writer)?;
     let (mut reader, mut ops) = (OpReader::default(), Vec::new());
-    let (most, mut bytes) = (most_names(service), 0);
+    let (most, mut bytes) = (most_names(service).min(MAX_CHANGES), 0);
     let mut message = Some(first);
     while let Some(part) = message {
         bytes += part.encoded_len();
@@ -88,8 +89,7 @@ pub(crate) async fn write(
     }
     reader.finish()?;
     let Written { outcomes, degraded } = service.write(&writer, version, ops).await?;
-    let results = outcomes.into_iter().map(|(key, outcome)| result(key, outcome)).collect();
-    Ok(pb::WriteResponse { results, degraded })
+    Ok(pb::WriteResponse { results: results(outcomes), degraded })
 }
 
 /// `Members.RemoveCluster`.

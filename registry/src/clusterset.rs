@@ -153,6 +153,11 @@ impl Clusterset {
         self.read.initialized()
     }
 
+    /// Whether anything was ever told of it: somebody has registered, or the store holds somebody.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.reached.borrow().0 > 0
+    }
+
     /// Reads what the store holds, unless that was done.
     pub(crate) async fn read(&self, calls: &Calls) -> Result<(), Failed> {
         self.read.get_or_try_init(|| self.restore(calls)).await.copied()

@@ -1,7 +1,6 @@
 //! What can go wrong in a use case, and how each transport says it: one gRPC status, and the HTTP code that goes with
 //! its code.
 
-use std::fmt;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -15,11 +14,13 @@ use tonic::{Code, Status};
 use crate::caller::Denied;
 use crate::store::Failed;
 
-/// A limit that no flag sets.
+/// A limit that is not of one clusterset or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Clustersets of this registry.
+    /// Clustersets in which clusters registered.
     Clustersets,
+    /// Other clustersets that are watched.
+    WatchedClustersets,
     /// Changes in one write.
     WriteChanges,
     /// Bytes of one write.
@@ -28,36 +29,51 @@ pub(crate) enum Limit {
     SyncNames,
     /// Bytes of one answer.
     AnswerBytes,
-    /// Large answers of both ports that are being read.
-    LargeAnswers,
 }
 
 impl Limit {
     /// As programs know it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Clustersets => "clustersets",
+            Self::Clustersets | Self::WatchedClustersets => "clustersets",
             Self::WriteChanges => "write-changes",
             Self::WriteBytes => "write-bytes",
             Self::SyncNames => "sync-names",
             Self::AnswerBytes => "answer-bytes",
-            Self::LargeAnswers => "large-answers",
+        }
+    }
+
+    /// What there is too much of, and what helps. `most` is what this registry takes.
+    fn told(self, most: usize) -> String {
+        const MOST: &str = "the most that this registry takes";
+        match self {
+            Self::Clustersets => {
+                format!(
+                    "clusters of {most} clustersets have registered, {MOST}: another registry may take others"
+                )
+            }
+            Self::WatchedClustersets => format!(
+                "{most} clustersets are watched in which no cluster registered, {MOST}: end other watches, or \
+                 register first"
+            ),
+            Self::WriteChanges => format!("this write has more than {most} changes, {MOST}: send several"),
+            Self::WriteBytes => format!("this write has more than {most} bytes, {MOST}: send several"),
+            Self::SyncNames => format!(
+                "this sync names more than {most} exports, {MOST}: twice what a cluster may export \
+                 (--max-exports-per-cluster)"
+            ),
+            Self::AnswerBytes => {
+                format!("this answer has more than {most} bytes, {MOST}: read the list, which has pages")
+            }
         }
     }
 }
 
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Clustersets => "the number of clustersets",
-            Self::WriteChanges => "the number of changes in a write",
-            Self::WriteBytes => "the number of bytes in a write",
-            Self::SyncNames => "the number of names in a sync",
-            Self::AnswerBytes => "the number of bytes in an answer (its list has pages)",
-            Self::LargeAnswers => "the number of large answers that are being read",
-        })
-    }
-}
+/// The name of the limit of large answers that are being read, over both ports.
+const LARGE_ANSWERS: &str = "large-answers";
+
+/// The name of the limit of the exports of one cluster.
+const EXPORTS: &str = "max-exports-per-cluster";
 
 /// The name of the limit of what requests under way hold.
 const REQUEST_BYTES: &str = "request-bytes";
@@ -75,10 +91,24 @@ pub(crate) enum Error {
     #[error(transparent)]
     Denied(#[from] Denied),
     /// A limit that is not of one clusterset.
-    #[error("{limit} is {most}, the most that this registry takes")]
+    #[error("{}", .limit.told(*.most))]
     Limit {
         /// Which.
         limit: Limit,
+        /// The most.
+        most: usize,
+    },
+    /// The only change of a call is refused, since the cluster has as many exports as it may.
+    #[error("{problem}")]
+    TooManyExports {
+        /// What the change was refused for.
+        problem: String,
+        /// The most.
+        most: usize,
+    },
+    /// Too many large answers are being read.
+    #[error("{most} large answers are being read, as many as may be at once: try again soon")]
+    ManyAnswers {
         /// The most.
         most: usize,
     },
@@ -110,7 +140,7 @@ pub(crate) enum Error {
     #[error("the stream broke: {}", .0.message())]
     Stream(Status),
     /// What the store holds of the clusterset could not be read.
-    #[error("what is held of the clusterset cannot be read: {0}")]
+    #[error("what is stored of the clusterset cannot be read now: try again")]
     Store(#[from] Failed),
     /// A message is larger than the registry reads.
     #[error(
@@ -184,9 +214,12 @@ impl Error {
             Self::Full { flag, .. } => Some(flag),
             Self::TooLarge { .. } => Some("max-message-bytes"),
             Self::Crowded(_) => Some(REQUEST_BYTES),
+            Self::ManyAnswers { .. } => Some(LARGE_ANSWERS),
             Self::Refused(Refused::TooManyClusters { .. }) => Some("max-clusters"),
             Self::Refused(Refused::TooManyWrites { .. }) => Some("max-writes-per-second"),
-            Self::Invalid(_)
+            // It was counted with the refusal of the change.
+            Self::TooManyExports { .. }
+            | Self::Invalid(_)
             | Self::Refused(_)
             | Self::Denied(_)
             | Self::Stream(_)
@@ -216,6 +249,8 @@ impl From<&Error> for Status {
             Error::Refused(refused) => status::refused(refused),
             Error::Denied(denied) => status::denied(denied.to_string()),
             Error::Limit { limit, most } => status::limit(error.to_string(), limit.name(), *most),
+            Error::TooManyExports { most, .. } => status::limit(error.to_string(), EXPORTS, *most),
+            Error::ManyAnswers { most } => status::busy(error.to_string(), LARGE_ANSWERS, *most),
             Error::Full { flag, most, .. } => status::full(error.to_string(), flag, *most),
             Error::Stalled { .. } | Error::TooSlow(_) => {
                 status::unserved(Code::DeadlineExceeded, status::TOO_SLOW, error.to_string())
@@ -311,6 +346,12 @@ mod tests {
                 429,
             ),
             (Error::Limit { limit: Limit::Clustersets, most: 1 }, Code::ResourceExhausted, 429),
+            (
+                Error::TooManyExports { problem: "the cluster has 1".to_owned(), most: 1 },
+                Code::ResourceExhausted,
+                429,
+            ),
+            (Error::ManyAnswers { most: 1 }, Code::ResourceExhausted, 429),
             (Error::Full { what: "streams", flag: "max-streams", most: 1 }, Code::ResourceExhausted, 429),
             (Error::Stalled { limit: Duration::from_secs(15) }, Code::DeadlineExceeded, 408),
             (Error::Late { given: Duration::from_secs(1) }, Code::DeadlineExceeded, 504),

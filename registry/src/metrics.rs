@@ -19,6 +19,7 @@ mod writes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcs_core::registry::TOO_MANY;
 use mcs_core::time::Clock;
 use mcs_core::validate::Refusal;
 use mcs_runtime::http;
@@ -95,7 +96,7 @@ impl Metrics {
     /// An export was refused, which may be for a limit.
     pub(crate) fn refused(&self, refusal: &Refusal) {
         self.writes.refused(refusal);
-        if refusal.field == "exports" {
+        if refusal.field == TOO_MANY {
             self.limits.with_label_values(&["max-exports-per-cluster"]).inc();
         }
     }

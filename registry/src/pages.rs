@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tonic::Status;
 
-use crate::error::{Error, Limit};
+use crate::error::Error;
 
 /// So many are made at once; further ones wait, as none takes long.
 const MAKING: usize = 2;
@@ -79,7 +79,7 @@ impl Pages {
         }
         let (places, most) =
             if text.len() <= LARGE { (&self.held_pages, HELD_PAGES) } else { (&self.held, HELD) };
-        let full = |_| Error::Limit { limit: Limit::LargeAnswers, most };
+        let full = |_| Error::ManyAnswers { most };
         let place = Arc::clone(places).try_acquire_owned().map_err(full)?;
         let held = Arc::new(Mutex::new(Some((text, Some(place)))));
         tokio::spawn(give_up(Arc::downgrade(&held)));
@@ -129,6 +129,7 @@ async fn give_up(held: Weak<Held>) {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
+    use mcs_proto::status::CallFailed;
 
     use super::*;
 
@@ -159,12 +160,17 @@ mod tests {
     #[tokio::test]
     async fn there_are_few_large_answers_and_more_that_are_not_and_small_ones_are_not_counted() {
         let pages = Pages::default();
-        for (bytes, most) in [(LARGE + 1, HELD), (LARGE, HELD_PAGES), (PIECE + 1, 0)] {
+        let mut held = Vec::new();
+        for (bytes, places, most) in
+            [(LARGE + 1, HELD, HELD), (LARGE, HELD_PAGES, HELD_PAGES), (PIECE + 1, 0, HELD_PAGES)]
+        {
             let hold = || pages.hold(vec![0; bytes].into(), None);
-            let held: Vec<_> = (0..most).map(|_| hold().unwrap()).collect();
-            let refused = hold().unwrap_err().to_string();
-            assert!(refused.contains("large answers that are being read"), "{refused}");
-            std::mem::forget(held);
+            held.extend((0..places).map(|_| hold().unwrap()));
+            let refused = Status::from(hold().unwrap_err());
+            let message =
+                format!("{most} large answers are being read, as many as may be at once: try again soon");
+            let busy = CallFailed::Busy { message };
+            assert_eq!(CallFailed::from(refused), busy);
         }
         assert!(pages.hold(vec![0; PIECE].into(), None).is_ok());
     }

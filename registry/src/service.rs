@@ -1,8 +1,9 @@
 //! The use cases: what comes in is checked, goes to the registry of its clusterset, and is answered. Both transports
 //! end here.
 //!
-//! A clusterset is made by its first registration or watch, and read from the store then. What a call changed is stored
-//! before it is answered, or the answer says that it is `degraded` ([`crate::keeper`]).
+//! A clusterset is made by its first registration or watch, and read from the store then; one in which nobody registered
+//! is forgotten when nobody watches it. What a call changed is stored before it is answered, or the answer says that it is
+//! `degraded` ([`crate::keeper`]).
 
 mod tasks;
 
@@ -32,13 +33,18 @@ use crate::error::{Error, Limit};
 use crate::keeper::{Condition, Keeper};
 use crate::lists::{Lists, Page};
 use crate::metrics::{Fate, Metrics};
+use crate::store::Failed;
 use crate::watch;
 
-/// The most clustersets: they are made by whoever names them.
+/// The most clustersets in which somebody registered, and the most others that are watched: they are made by whoever
+/// names them, and who may only read must not take the place of who registers.
 const MAX_CLUSTERSETS: usize = 1_000;
 
 /// What callers were denied is logged at most this often: whoever has a certificate can ask for it.
 const DENIALS: Duration = Duration::from_secs(1);
+
+/// That a clusterset cannot be read is logged at most this often.
+const UNREADS: Duration = Duration::from_secs(1);
 
 /// What becomes of one change: endpoints that were left out, or why it is refused.
 pub(crate) type Outcome = Result<Vec<Dropped>, Refusal>;
@@ -73,6 +79,7 @@ pub(crate) struct Service {
     keeper: Keeper,
     metrics: Metrics,
     denials: Sparse,
+    unreads: Sparse,
     shutdown: Watch,
 }
 
@@ -96,6 +103,7 @@ impl Service {
             keeper,
             metrics,
             denials: Sparse::new(DENIALS),
+            unreads: Sparse::new(UNREADS),
             shutdown,
         }
     }
@@ -146,9 +154,10 @@ impl Service {
         &self.shutdown
     }
 
-    /// All clustersets, for metrics.
+    /// All clustersets. Those that nobody uses any more are forgotten.
     pub(crate) fn clustersets(&self) -> Vec<Arc<Clusterset>> {
-        let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, clusterset| is_used(clusterset));
         known.values().cloned().collect()
     }
 
@@ -164,20 +173,36 @@ impl Service {
     }
 
     /// A clusterset, which is read from the store if it was not.
-    async fn read(&self, clusterset: &ClustersetId) -> Result<Arc<Clusterset>, Error> {
-        let known = self.known_or_new(clusterset)?;
-        known.read(self.keeper.calls()).await?;
+    async fn read(&self, clusterset: &ClustersetId, for_what: For) -> Result<Arc<Clusterset>, Error> {
+        let known = self.known_or_new(clusterset, for_what)?;
+        known.read(self.keeper.calls()).await.inspect_err(|failed| self.unread(clusterset, failed))?;
         self.deadlines.notify_one();
         Ok(known)
     }
 
-    fn known_or_new(&self, clusterset: &ClustersetId) -> Result<Arc<Clusterset>, Error> {
+    /// Says what the store said; callers are told nothing of it, and may ask as often as they like.
+    fn unread(&self, clusterset: &ClustersetId, failed: &Failed) {
+        if let Some(unsaid) = self.unreads.due(self.clock.elapsed()) {
+            let unsaid = (unsaid > 0).then_some(unsaid);
+            let retry_helps = failed.retry_helps();
+            warn!(%clusterset, error = %failed, retry_helps, unsaid, "clusterset cannot be read from the store");
+        }
+    }
+
+    fn known_or_new(&self, clusterset: &ClustersetId, for_what: For) -> Result<Arc<Clusterset>, Error> {
         let mut known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(clusterset) {
             return Ok(Arc::clone(known));
         }
-        if known.len() >= MAX_CLUSTERSETS {
-            return Err(Error::Limit { limit: Limit::Clustersets, most: MAX_CLUSTERSETS });
+        known.retain(|_, clusterset| is_used(clusterset));
+        let alike =
+            known.values().filter(|known| known.has_begun() == (for_what == For::Registration)).count();
+        if alike >= MAX_CLUSTERSETS {
+            let limit = match for_what {
+                For::Registration => Limit::Clustersets,
+                For::Watch => Limit::WatchedClustersets,
+            };
+            return Err(Error::Limit { limit, most: MAX_CLUSTERSETS });
         }
         info!(%clusterset, "clusterset begun");
         let new = Clusterset::new(clusterset.clone(), self.policy, self.epoch, Arc::clone(&self.clock));
@@ -198,7 +223,7 @@ impl Service {
         registration: Registration,
     ) -> Result<Registered, Error> {
         let member = writer.member();
-        let clusterset = self.read(&member.clusterset).await?;
+        let clusterset = self.read(&member.clusterset, For::Registration).await?;
         let Registration { version, instance, build, region, .. } = registration.clone();
         let region = region.map(|region| region.to_string());
         let register = |state: &mut State, now| state.registry.register(&member.cluster, registration, now);
@@ -381,7 +406,7 @@ impl Service {
         if self.shutdown.is_draining() {
             return Err(Error::Draining);
         }
-        let clusterset = self.read(clusterset).await?;
+        let clusterset = self.read(clusterset, For::Watch).await?;
         Ok(watch::stream(clusterset, request, self.metrics.watches().clone(), self.shutdown.clone()))
     }
 
@@ -434,6 +459,19 @@ impl Service {
         Ok(known
             .with(|state, now| list(&Lists { registry: &state.registry, now, clock: &*self.clock, lease })))
     }
+}
+
+/// What a clusterset is asked for that may not be there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    Registration,
+    Watch,
+}
+
+/// Whether somebody registered in a clusterset, watches it or is about to, or it is yet to be read. Asked with the lock of
+/// all clustersets, of which nobody can be given one meanwhile.
+fn is_used(clusterset: &Arc<Clusterset>) -> bool {
+    Arc::strong_count(clusterset) > 1 || clusterset.has_begun() || !clusterset.is_read()
 }
 
 /// A registry without ports, on a clock that stands still.

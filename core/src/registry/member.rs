@@ -9,6 +9,9 @@ use crate::validate::Refusal;
 use crate::version::{Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The field of the refusal of an export above the limit.
+pub const TOO_MANY: &str = "exports";
+
 /// A member as this registry knows it.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -192,8 +195,11 @@ impl Member {
         let held = self.exports.len();
         let going = self.sync.as_ref().map_or(0, |sync| sync.going.len());
         (held.saturating_sub(going) >= limit || held >= limit.saturating_mul(2)).then(|| {
-            let problem = format!("the cluster has {limit} exports, the most that this registry takes");
-            Refusal::new("exports", problem)
+            let problem = format!(
+                "the cluster has {limit} exports, the most that this registry takes (--max-exports-per-cluster): \
+                 delete one, or raise it"
+            );
+            Refusal::new(TOO_MANY, problem)
         })
     }
 

@@ -1,6 +1,8 @@
 //! Writes: what is taken, what is ignored, and what is told.
 
-use crate::fixture::{Fixture, POLICY, cluster, delete, put, put_endpoints, put_spec, spec, uid_of};
+use crate::fixture::{
+    Fixture, POLICY, cluster, delete, put, put_endpoints, put_spec, spec, too_many, uid_of,
+};
 use mcs_core::model::ServiceType;
 use mcs_core::registry::{Policy, Refused};
 use mcs_core::validate::Refusal;
@@ -114,7 +116,7 @@ fn a_refused_operation_blocks_no_other() {
     ];
     let outcomes = fixture.write("east", "1.2", ops).expect("taken");
     let no_export = Refusal::new("spec", "no export default/api is held here: put it with its definition");
-    let full = Refusal::new("exports", "the cluster has 2 exports, the most that this registry takes");
+    let full = too_many(2);
     assert_eq!(outcomes, [Err(no_export), Ok(()), Ok(()), Err(full), Ok(())]);
     assert_eq!(
         fixture.snapshot(),

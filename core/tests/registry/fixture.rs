@@ -11,6 +11,7 @@ use mcs_core::registry::{
     Op, OpOutcome, Policy, Refused, Registered, Registration, Registry, Renewed, Sizes,
 };
 use mcs_core::time::{Timestamp, WallTime};
+use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -340,4 +341,13 @@ pub(crate) fn build() -> Build {
 
 pub(crate) fn version(text: &str) -> Version {
     text.parse().expect("version")
+}
+
+/// The refusal of an export above this limit.
+pub(crate) fn too_many(limit: usize) -> Refusal {
+    let problem = format!(
+        "the cluster has {limit} exports, the most that this registry takes (--max-exports-per-cluster): delete one, or \
+         raise it"
+    );
+    Refusal::new("exports", problem)
 }

@@ -1,11 +1,10 @@
 //! Syncs and sums: how a lost write is found and repaired, and what wholeness means for the merge.
 
 use crate::fixture::{
-    Fixture, POLICY, cluster, delete, key, leaf_of, put, put_endpoints, sum_of, uid, version,
+    Fixture, POLICY, cluster, delete, key, leaf_of, put, put_endpoints, sum_of, too_many, uid, version,
 };
 use mcs_core::model::MemberState;
 use mcs_core::registry::{Policy, Refused, Registered, Renewed};
-use mcs_core::validate::Refusal;
 use mcs_core::version::Sum;
 
 /// A member that has exports when it comes, so that it is not whole.
@@ -83,7 +82,7 @@ fn what_a_sync_is_about_to_delete_does_not_count_for_the_limit() {
     fixture.begin("east", "1.3");
     let wanted = fixture.registry.wanted(&cluster("east"), &uid("east"), version("1.3"), &names);
     assert_eq!(wanted, Ok(vec![key("new"), key("more")]));
-    let full = Refusal::new("exports", "the cluster has 2 exports, the most that this registry takes");
+    let full = too_many(2);
     assert_eq!(fixture.write("east", "1.3", vec![new, more]), Ok(vec![Ok(()), Err(full)]));
     assert_eq!(fixture.end("east", "1.3", &["api", "new", "more"]), Ok(1));
 }

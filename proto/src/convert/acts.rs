@@ -2,7 +2,7 @@
 
 use super::merged::read_region;
 use super::{ConversionError, read_key, read_leaf, read_sum, read_version, required};
-use crate::chunks::{SetReader, split};
+use crate::chunks::{CHUNK_BYTES, SetReader, split};
 use crate::pb;
 use crate::pb::op::Act;
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
@@ -11,6 +11,7 @@ use mcs_core::registry::{Op, Registration};
 use mcs_core::text::shown;
 use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
 use mcs_core::version::{Leaf, Version};
+use prost::Message;
 use std::sync::Arc;
 
 /// A cluster as it names itself in every call.
@@ -233,12 +234,50 @@ fn read_put(
     Ok(Head { key: key?, leaf: read_leaf(leaf)?, spec: spec.map(read_spec).transpose()? })
 }
 
+/// The most bytes of a field and of a problem that a peer names: they end in logs and conditions.
+const MAX_FIELD: usize = 400;
+const MAX_PROBLEM: usize = 1_000;
+
+/// The most bytes of each part of a key that is named back: a valid one has no more.
+const MAX_KEY_PART: usize = 63;
+
+/// What is said of a refusal where there is no room for its reason.
+const NO_ROOM: &str = "refused; send fewer changes at once to be told why";
+
+/// What became of the changes of one write, in their order. The first [`CHUNK_BYTES`] are told in full, of refusals after
+/// that the key and the field: so the results of [`MAX_CHANGES`](crate::chunks::MAX_CHANGES) stay below the size of a message that any reader takes.
+pub fn results(
+    outcomes: impl IntoIterator<Item = (pb::ServiceKey, Result<Vec<Dropped>, Refusal>)>,
+) -> Vec<pb::OpResult> {
+    let mut bytes = 0;
+    let told = |(key, outcome)| {
+        let mut told = result(key, outcome);
+        if let Some(refused) = &mut told.refused
+            && bytes > CHUNK_BYTES
+        {
+            *refused = pb::Refusal { field: cut(&refused.field, MAX_KEY_PART), problem: NO_ROOM.to_owned() };
+        }
+        bytes += told.encoded_len();
+        told
+    };
+    outcomes.into_iter().map(told).collect()
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() > most { shown(text, most) } else { text.to_owned() }
+}
+
 /// What became of a change, as a message.
 pub fn result(key: pb::ServiceKey, result: Result<Vec<Dropped>, Refusal>) -> pb::OpResult {
     let (refused, dropped) = match result {
         Ok(dropped) => (None, dropped),
-        Err(refusal) => (Some(pb::Refusal { field: refusal.field, problem: refusal.problem }), Vec::new()),
+        Err(Refusal { field, problem }) => {
+            let refusal = pb::Refusal { field: cut(&field, MAX_FIELD), problem: cut(&problem, MAX_PROBLEM) };
+            (Some(refusal), Vec::new())
+        }
     };
+    let key =
+        pb::ServiceKey { namespace: cut(&key.namespace, MAX_KEY_PART), name: cut(&key.name, MAX_KEY_PART) };
     let left_out = |dropped: Dropped| pb::DroppedEndpoint {
         address: dropped.address,
         field: dropped.field,
@@ -246,10 +285,6 @@ pub fn result(key: pb::ServiceKey, result: Result<Vec<Dropped>, Refusal>) -> pb:
     };
     pb::OpResult { key: Some(key), refused, dropped: dropped.into_iter().map(left_out).collect() }
 }
-
-/// The most bytes of a field and of a problem that a peer names: they end in logs and conditions.
-const MAX_FIELD: usize = 400;
-const MAX_PROBLEM: usize = 1_000;
 
 /// Reads what became of a change. What the registry says of it is cut to what can be shown.
 ///

@@ -8,7 +8,7 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures::{StreamExt, stream};
 use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey};
-use mcs_core::registry::Refused;
+use mcs_core::registry::{Refused, TOO_MANY};
 use mcs_proto::convert::ConversionError;
 use mcs_proto::pb;
 use mcs_proto::pb::op::Act;
@@ -115,7 +115,10 @@ impl Rest {
         request.ops.push(pb::Op { key: Some(key), act: Some(act) });
         let written = calls::write(&self.service, &caller, stream::iter([Ok(request)])).await?;
         match written.results.iter().find_map(|result| result.refused.clone()) {
-            Some(refused) => Err(ConversionError::new(refused.field, refused.problem).into()),
+            Some(pb::Refusal { field, problem }) if field == TOO_MANY => {
+                Err(Error::TooManyExports { problem, most: self.service.max_exports() })
+            }
+            Some(pb::Refusal { field, problem }) => Err(ConversionError::new(field, problem).into()),
             None => answer::message(&written),
         }
     }

@@ -29,6 +29,8 @@ impl Service {
             if clustersets.iter().any(|clusterset| clusterset.unsaved(|unsaved, _| !unsaved.is_empty())) {
                 self.keeper.wake();
             }
+            // What is held meanwhile is not forgotten.
+            drop(clustersets);
             tokio::select! {
                 () = sleep_until(&*self.clock, due) => {}
                 () = self.deadlines.notified() => {}

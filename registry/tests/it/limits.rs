@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
+use mcs_core::ids::ClustersetId;
 use mcs_core::model::{Frame, Since};
 use mcs_core::timing::Timing;
 use mcs_proto::client::WatchStream;
@@ -59,6 +61,35 @@ async fn a_stream_above_the_limit_is_told_so_and_other_calls_go_on() {
         while registry.client.watch(&prod(), &id("importer"), None, Since::default()).await.is_err() {}
     };
     tokio::time::timeout(LIMIT, again).await.unwrap();
+}
+
+/// Whoever may only read can name as many as the registry takes; they take no place of those in which clusters
+/// register, and are forgotten when nobody watches them.
+#[tokio::test]
+async fn watches_of_clustersets_that_nobody_registered_in_leave_room_for_registrations() {
+    let registry = Started::configured(|config| config.max_streams = 2_000).await;
+    // A connection has room for a hundred.
+    let clients: Vec<_> = (0..=10).map(|_| client(registry.grpc)).collect();
+    let watch = |index: usize| {
+        let (client, clusterset) =
+            (&clients[index / 100], ClustersetId::new(format!("set-{index}")).unwrap());
+        async move { client.watch(&clusterset, &id("importer"), None, Since::default()).await }
+    };
+    let watches: Vec<_> = join_all((0..1_000).map(watch)).await.into_iter().map(Result::unwrap).collect();
+    let refused = watch(1_000).await.err();
+    let message = "1000 clustersets are watched in which no cluster registered, the most that this registry takes: \
+                   end other watches, or register first";
+    let limit = CallFailed::Limit { message: message.to_owned() };
+    assert_eq!(refused, Some(limit));
+    let mut east = registry.register("east").await;
+    east.write(&[put("cart", 1)]).await;
+
+    drop(watches);
+    let forgotten = async {
+        while !http(registry.admin, "GET", "/metrics").await.1.contains("mcs_registry_clustersets 1\n") {}
+    };
+    tokio::time::timeout(LIMIT, forgotten).await.unwrap();
+    assert!(watch(1_000).await.is_ok());
 }
 
 /// What waits for its rest holds memory: all that waits together has a limit, and what is done with counts no more.

@@ -1,5 +1,6 @@
 //! Registrations, renewals, writes and removals.
 
+use mcs_core::ids::ServiceKey;
 use mcs_core::model::MemberState;
 use mcs_core::registry::Op;
 use mcs_core::validate::Refusal;
@@ -187,8 +188,33 @@ async fn a_write_that_is_larger_than_all_exports_is_refused_with_the_limit() {
     let east = registry.register("east").await;
     let ops = ["a", "b", "c"].map(|name| put(name, 1));
     let refused = registry.client.write(&east.member, Version::new(1, 2), &ops).await;
-    let message = "the number of changes in a write is 2, the most that this registry takes".to_owned();
+    let message =
+        "this write has more than 2 changes, the most that this registry takes: send several".to_owned();
     assert_eq!(refused, Err(CallFailed::Limit { message }));
+}
+
+/// gRPC's default limit is that of every client: the answer to the most changes, all refused, stays below it.
+#[tokio::test]
+async fn the_answer_to_a_write_can_be_read_whatever_is_refused() {
+    let registry = Started::with(|policy| policy.max_exports = 10_000).await;
+    let mut east = registry.register("east").await;
+    let Op::Put { leaf, spec, endpoints, .. } = put("cart", 0) else { panic!() };
+    let mut wrong = (*spec).clone();
+    wrong.ports[0].name = "A".repeat(200);
+    let spec = Arc::new(wrong);
+    let ops: Vec<_> = (0..10_000)
+        .map(|index| {
+            let key = ServiceKey::new(&"n".repeat(63), &format!("{}-{index:05}", "s".repeat(57))).unwrap();
+            Op::Put { key, leaf, spec: spec.clone(), endpoints: endpoints.clone() }
+        })
+        .collect();
+    let version = east.next();
+    let written = registry.client.write(&east.member, version, &ops).await.unwrap();
+    let refusals: Vec<_> = written.results.iter().map(|(_, result)| result.as_ref().unwrap_err()).collect();
+    let (first, last) = (&refusals[0], &refusals[9_999]);
+    assert!(first.problem.contains("AAAA"), "{first}");
+    assert_eq!(last.problem, "refused; send fewer changes at once to be told why");
+    assert!(refusals.iter().all(|refusal| refusal.field == first.field), "{first}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::http::{EAST, call, get, open, post_lines, request, send};
 use super::lists::base64;
 use super::writes::{addresses, spec};
-use crate::started::{LIMIT, Started, prod, put};
+use crate::started::{LIMIT, Started, http, prod, put};
 
 /// The limit of `Started`.
 const MOST: usize = 4 * 1024 * 1024;
@@ -140,6 +140,35 @@ async fn a_write_of_too_many_changes_is_refused_as_a_whole() {
     let refused: Vec<_> =
         written["results"].as_array().unwrap().iter().map(|result| result["refused"].is_object()).collect();
     assert_eq!((status, refused), (200, vec![false, false, true]));
+}
+
+/// Where it is the only change of the call, the call meets the limit.
+#[tokio::test]
+async fn an_export_above_the_limit_names_the_limit() {
+    let registry = Started::with(|policy| policy.max_exports = 1).await;
+    registry.register("east").await;
+    let put = async |name: &str, seq: u64| {
+        let message = json!({"uid": "uid-of-east", "version": {"term": 1, "seq": seq}, "leaf": base64(&[1; 16]), "spec": spec()});
+        call(&registry, "PUT", &format!("{EAST}/exports/shop/{name}"), message).await
+    };
+    assert_eq!(put("one", 2).await.0, 200);
+    let (status, refused) = put("two", 3).await;
+    let info = &refused["details"][0];
+    let message = "the cluster has 1 exports, the most that this registry takes (--max-exports-per-cluster): delete one, or \
+                   raise it";
+    assert_eq!(
+        (status, &refused["code"], &refused["message"], &info["reason"], &info["metadata"]),
+        (
+            429,
+            &json!(8),
+            &json!(message),
+            &json!("LIMIT"),
+            &json!({"limit": "max-exports-per-cluster", "most": "1"})
+        )
+    );
+    let (_, text) = http(registry.admin, "GET", "/metrics").await;
+    let counted = "mcs_registry_limits_hit_total{limit=\"max-exports-per-cluster\"} 1";
+    assert!(text.lines().any(|line| line == counted), "{text}");
 }
 
 #[tokio::test]

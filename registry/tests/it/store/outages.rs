@@ -187,8 +187,7 @@ async fn a_registry_is_ready_when_its_store_answered_once_and_stays_so() {
         refused,
         CallFailed::Unavailable {
             code: Code::Unavailable,
-            message: "what is held of the clusterset cannot be read: the store cannot be used now: connection refused"
-                .to_owned(),
+            message: "what is stored of the clusterset cannot be read now: try again".to_owned(),
         }
     );
 
