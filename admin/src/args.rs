@@ -1,6 +1,6 @@
 //! The command line: global flags, subcommands, and how a run ends.
 //!
-//! Exit codes (contract: mcs-admin): 0 done, 1 failed, 2 usage. A failure is one plain line on standard error, whatever
+//! Exit codes: 0 done, 1 failed, 2 usage. A failure is one plain line on standard error, whatever
 //! the log format: the caller is a person or a script, not a collector of logs.
 
 use crate::describe::{self, Describe};

@@ -1,5 +1,5 @@
-//! The label that asks for an export (controller contract: exports): a Service that carries it gets a ServiceExport
-//! of its name, owned by it; without it that ServiceExport goes. One made by hand is never taken over or deleted.
+//! The label that asks for an export: a Service that carries it gets a ServiceExport of its name, owned by it; without
+//! it that ServiceExport goes. One made by hand is never taken over or deleted.
 
 use crate::api::ServiceExport;
 use crate::facts::is_derived;

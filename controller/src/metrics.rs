@@ -1,5 +1,5 @@
-//! What the controller counts (registry contract: metrics). Labels come from closed sets only; sizes are collected
-//! when they are asked for, so that none can drift.
+//! What the controller counts. Labels come from closed sets only; sizes are collected when they are asked for, so that
+//! none can drift.
 
 use crate::index::Index;
 use prometheus::core::{Collector, Desc};

@@ -1,5 +1,4 @@
-//! Facts of a ServiceExport → its conditions Valid, Ready and Conflict (KEP-1645, ServiceExport status; controller
-//! contract: exports).
+//! Facts of a ServiceExport → its conditions Valid, Ready and Conflict (KEP-1645: ServiceExport status).
 //!
 //! Guarantees: equal facts change nothing, so nothing is written; the time of a transition changes only with the
 //! status; conditions of other types belong to other writers, and keep their content and place. What is not known does

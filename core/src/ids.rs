@@ -1,7 +1,7 @@
 //! Identities: parsed once, at the edge, and never raw strings afterwards.
 //!
-//! Clusterset, cluster, namespace and Service names are DNS-1123 labels of at most 63 characters (registry contract:
-//! identities and limits). They are never lower-cased silently: two ids that differ only in case would become one.
+//! Clusterset, cluster, namespace and Service names are DNS-1123 labels of at most 63 characters (docs/registry.md,
+//! What it holds). They are never lower-cased silently: two ids that differ only in case would become one.
 
 use std::fmt;
 use std::str::FromStr;

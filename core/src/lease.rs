@@ -1,6 +1,6 @@
 //! When a lease has run out, and when it is not to be judged.
 //!
-//! Three parts, each with one rule (registry contract: leases and what is shown when):
+//! Three parts, each with one rule (docs/registry.md, Leases and The brake):
 //!
 //! - [`JudgingClock`] counts time only while the registry can judge: a stall or a store outage does not count, and
 //!   after a pause of more than half a lease all leases are counted anew;

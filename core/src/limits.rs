@@ -1,4 +1,4 @@
-//! The counts and sizes that one export may have (registry contract: identities and limits), in one table.
+//! The counts and sizes that one export may have (docs/registry.md, Limits), in one table.
 //!
 //! [`crate::validate`] holds them; what a registry bounds by a flag (clusters, exports, message size) is not here.
 

@@ -1,5 +1,5 @@
-//! The exports of one Service in several clusters → the one import that all clusters make of it (KEP-1645, conflict
-//! resolution; registry contract: merge rules).
+//! The exports of one Service in several clusters → the one import that all clusters make of it (KEP-1645: conflict
+//! resolution; docs/registry.md, How exports merge).
 //!
 //! Guarantees: the result depends on the exports alone, not on the order in which they came or on endpoints; no two
 //! ports of an import share a name or a (protocol, number); any difference is a conflict, told to every participant;

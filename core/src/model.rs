@@ -204,7 +204,7 @@ impl ExportSpec {
     }
 }
 
-/// What all exports of one Service merge into (spec: merge rules).
+/// What all exports of one Service merge into (see [`crate::merge`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportDefinition {
     /// The oldest export's type.

@@ -2,7 +2,7 @@
 //! are made.
 //!
 //! Names of KEP-1645 are written as in mcs-api v0.5.2 (`pkg/apis/v1beta1`), those of Kubernetes as in its well-known
-//! labels; the others are the contract of this system. Programs use these constants and never a literal.
+//! labels; the others are this system's own. Programs use these constants and never a literal.
 //!
 //! A made name has a fixed length whatever it stands for: the parts that may be long are hashed, not cut, so that
 //! names of 63 characters fit, none ends in `-`, and two keys never share a name by truncation. Ownership is never
@@ -187,7 +187,7 @@ pub const EVENT_IMPORT_FAILED: &str = "ImportFailed";
 const HASH_CHARS: u32 = 10;
 
 /// The name of the derived Service of `key`: `derived-` and 10 base32hex characters of the SHA-256 of
-/// `namespace/name` (controller contract: imports).
+/// `namespace/name`.
 pub fn derived_service_name(key: &ServiceKey) -> String {
     let hash = base32hex(Sha256::digest(key.to_string()).into());
     format!("derived-{hash}")
@@ -195,7 +195,7 @@ pub fn derived_service_name(key: &ServiceKey) -> String {
 
 /// The name of the imported slice in `slot` of `cluster`'s endpoints of `group`, under the derived Service
 /// `derived`: `<derived>-<hash of cluster, family, ports>-<slot>`, at most 40 characters for a name of
-/// [`derived_service_name`] (controller contract: imports).
+/// [`derived_service_name`].
 pub fn slice_name(derived: &str, cluster: &ClusterId, group: &GroupKey, slot: u32) -> String {
     let mut fields = Fields::new();
     fields.text(cluster.as_str());

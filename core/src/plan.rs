@@ -1,5 +1,4 @@
-//! The wanted import + what exists → ordered steps (controller contract: imports; KEP-1645: ServiceImport,
-//! EndpointSlice).
+//! The wanted import + what exists → ordered steps (KEP-1645: ServiceImport, EndpointSlice).
 //!
 //! Level-triggered: the caller runs the steps in their order, reads back what exists, and plans again until no write
 //! is left. A plan holds at most one step for each object, bound to the version that was read, so a step that comes

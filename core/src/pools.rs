@@ -1,8 +1,7 @@
 //! Which pools and which router replicas exist: registrations with leases, imported EndpointSlices, and their join.
 //!
-//! Terms are those of the discovery contract. A *pool* is one DynamoGraphDeployment (DGD) in one cluster; its
-//! *PoolRelays* register it and renew the registration. Each part is a machine of its own, fed with events and asked
-//! for its next deadline:
+//! A *pool* is one DynamoGraphDeployment (DGD) in one cluster; its *PoolRelays* register it and renew the registration.
+//! Each part is a machine of its own, fed with events and asked for its next deadline:
 //!
 //! ```text
 //!  POST /pools ─► registrations ────────────────┐ (registrations: listed as they are)

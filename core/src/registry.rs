@@ -4,7 +4,7 @@
 //! follows from the changes alone. Guarantees:
 //!
 //! - a statement of a member is never replaced by an older one: terms below the highest seen are refused, acts below
-//!   the newest act are ignored (protocol: versions);
+//!   the newest act are ignored;
 //! - a member's section names a version only when all that its controller had told up to it is held; while the
 //!   member's sum says otherwise, the section's version stands;
 //! - an act that does not follow the newest one seen proves nothing: the acts between may have gone to another registry;

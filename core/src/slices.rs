@@ -1,8 +1,8 @@
 //! What an imported EndpointSlice says, and how its endpoints become pods, addresses and URLs.
 //!
 //! A Service of one source cluster may have several slices: one an address family and set of ports, and more while
-//! endpoints move between them. The rules here (discovery contract: EndpointSlices) turn them into pods, so that a
-//! dual-stack pod is counted once and a URL is made only of a port that the slice itself names.
+//! endpoints move between them. The rules here turn them into pods, so that a dual-stack pod is counted once and a URL
+//! is made only of a port that the slice itself names.
 
 use crate::ids::ClusterId;
 use crate::model::{EndpointPort, IpFamily, Protocol};

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// The most endpoints of one slice (controller contract: imports; Kubernetes' own limit is 1,000).
+/// The most endpoints of one slice, as many as Kubernetes' own controller puts there; its limit is 1,000.
 pub const SLICE_ENDPOINTS: usize = 100;
 
 /// The members of each slot.

@@ -49,8 +49,8 @@ impl Timing {
         self.lease / 3
     }
 
-    /// At most this long between two messages of a watch (10 s), whatever the lease: watchers count on it (registry
-    /// contract: watch imports).
+    /// At most this long between two messages of a watch (10 s), whatever the lease: watchers count on it
+    /// (docs/registry.md, Watches).
     pub fn progress(self) -> Duration {
         (self.lease / 3).min(MAX_PROGRESS)
     }

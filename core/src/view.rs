@@ -2,7 +2,7 @@
 //!
 //! The view is fed with the frames of a watch, with what is applied in the cluster, and with the cluster's own
 //! endpoints, and decides for each import what shall be there. Two rules stand above all: incomplete knowledge never
-//! deletes, and nothing goes back in time (registry contract: leases and what is shown when). So, of a source cluster:
+//! deletes, and nothing goes back in time (docs/design.md, Who may delete what). So, of a source cluster:
 //!
 //! - a statement counts only while it is not older than what was seen of the same UID, whichever registry made it, or
 //!   while the section of a whole cluster says that it is still the newest;

@@ -1,5 +1,5 @@
 //! What holds for every input of the pure parts of the core: names, validation, content hashes, the merge and the
-//! conditions. Properties first, then the sentences of the contract as tables.
+//! conditions. Properties first, then the rules one by one, as tables.
 
 #[path = "laws/build.rs"]
 mod build;

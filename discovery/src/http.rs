@@ -1,4 +1,4 @@
-//! The HTTP API (discovery contract: HTTP API).
+//! The HTTP API.
 //!
 //! Until the first view is there, everything but `/livez` is 503, so that a Pod stays unready and is not restarted.
 //! A body above the limit is refused before it is read. An answer's list is sent from the driver's own text.

@@ -1,4 +1,4 @@
-//! The URL of a registry, as `--registry-url` takes it (registry contract: controller flags).
+//! The URL of a registry, as `--registry-url` takes it.
 
 use std::fmt;
 use std::str::FromStr;

@@ -3,7 +3,7 @@
 //! Guarantees: every flag with a long name has an environment variable, by construction ([`Environment`]); an empty
 //! value is refused, wherever it came from; a list is repeatable and comma-separated; bad flags end the program with
 //! exit code 2 and *one* line on standard error that says which and why. `--help` and `--version` go to standard
-//! output, exit code 0. Contract: "Controller: flags".
+//! output, exit code 0.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -13,7 +13,7 @@
 //! - [`tls`]: certificates of the ports and of their clients, read again when they change
 //! - [`admin`]: `/metrics`, `/healthz`, `/readyz`
 //! - `kube`: the client of an API server (feature `kube`)
-//! - [`metrics`]: the registry of metrics, build information, durations measured by a guard
+//! - [`metrics`]: the registry of metrics, those of the process and of its build
 
 pub mod admin;
 pub mod args;

@@ -1,4 +1,4 @@
-//! What the metrics of all programs have in common (registry contract: metrics).
+//! What the metrics of all programs have in common.
 //!
 //! Each part registers its own metrics in the registry that it is given; the prefix comes from the program.
 

@@ -1,4 +1,4 @@
-//! A ServiceExport, its Service and its EndpointSlices → what is exported (controller contract: exports).
+//! A ServiceExport, its Service and its EndpointSlices → what is exported (KEP-1645: exporting services).
 
 use super::{
     internal_traffic_policy, ip_families, port_number, protocol, service_port, session_affinity, wall_time,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a registry thinks of a member (protocol: registry states).
+/// What a registry thinks of a member (docs/registry.md, Leases).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemberState {
     /// Known, but its whole export set was not seen since this registry started: nothing of it is listed, and

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 /// Labels or annotations.
 pub type Entries = BTreeMap<String, String>;
 
-/// Whose an object is: told by its marks, never by its name (controller contract: imports).
+/// Whose an object is: told by its marks, never by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ownership {
     /// It carries our label and the annotation of this clusterset: it may be changed and deleted.

@@ -1,4 +1,4 @@
-//! The merge rules of the contract, sentence by sentence.
+//! The merge rules of docs/registry.md, sentence by sentence.
 
 use crate::build::{cluster, export, merged, tcp, udp, uid};
 use mcs_core::merge::merge;

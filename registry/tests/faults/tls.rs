@@ -67,7 +67,7 @@ fn an_expired_certificate_ends_it_at_the_start_with_the_cause() {
     assert!(log.contains("tls.crt cannot be used: certificate 03 expired at 2020-01-01"), "{log}");
 }
 
-/// O58, fault 21: links are swapped as kubelet does, with bad files between the good ones.
+/// O58: links are swapped as kubelet does, with bad files between the good ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "make faults"]
 async fn certificates_change_under_load_and_bad_ones_are_told_and_not_used() {

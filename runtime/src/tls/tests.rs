@@ -96,7 +96,7 @@ async fn each_port_agrees_on_what_it_speaks() {
     server.failed("protocol", 1).await;
 }
 
-/// Fault 20: what is wrong fails closed, and the error names the cause.
+/// What is wrong fails closed, and the error names the cause.
 #[tokio::test]
 async fn a_client_without_a_good_certificate_is_refused_and_told_why() {
     let (ca, clients, other) = (Ca::new("ca"), Ca::new("clients"), Ca::new("other"));
@@ -172,7 +172,7 @@ async fn a_client_that_must_show_a_certificate_resumes_no_session() {
     }
 }
 
-/// Fault 21, O58: new handshakes use the new files, connections that are open go on.
+/// O58: new handshakes use the new files, connections that are open go on.
 #[tokio::test]
 async fn new_files_are_used_for_new_handshakes() {
     let (ca, old_clients, new_clients) = (Ca::new("ca"), Ca::new("clients"), Ca::new("new clients"));

@@ -15,7 +15,7 @@ use crate::started::{LIMIT, Started, http, id};
 
 const CLUSTERS: &str = "/v1/clustersets/prod/clusters";
 
-/// Fault 21: under load, with links that are swapped, and a bad pair in between.
+/// O58: under load, with links that are swapped, and a bad pair in between.
 #[tokio::test]
 async fn a_new_certificate_is_used_by_new_connections_and_no_call_fails() {
     let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
