@@ -2,6 +2,19 @@
 //!
 //! What is decided is decided in `mcs-core`; this crate watches objects, turns them into facts, carries out the steps
 //! and the calls that the decisions ask for, and holds the leadership without which it writes nothing.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`args`], `config` | flags → who this controller is and how it works |
+//! | [`wiring`] | the parts and how they are put together |
+//! | `discover` | what must be known of the cluster before it can start |
+//! | [`leader`], `lead` | who leads, by a Lease; what acts while this controller does |
+//! | `index`, `queue` | the objects as they were told last; the keys to look at |
+//! | `facts`, [`api`], [`crds`] | objects ↔ facts; the custom resources, and their definitions |
+//! | `exports`, `labels` | reconciles ServiceExports, and makes those that a label asks for |
+//! | `imports`, `writes` | carries out the plan of an import; every write to the API server |
+//! | `session`, `subscription` | the calls to a registry; its watch, which feeds the view |
+//! | `events`, `metrics` | what people and Prometheus are told |
 
 pub mod api;
 pub mod args;
