@@ -40,6 +40,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
+/// The most bytes of a message that is read. A registry keeps below gRPC's default of 4 MiB; one that does not is to be
+/// understood all the same, and not to fill the memory.
+const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+
 /// One registry. Cheap to clone; clones share the connection.
 #[derive(Clone)]
 pub struct RegistryClient {
@@ -404,11 +408,11 @@ impl RegistryClient {
 
 impl Line {
     fn members(&self) -> MembersClient<Channel> {
-        MembersClient::new(self.channel.clone())
+        MembersClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
     }
 
     fn imports(&self) -> ImportsClient<Channel> {
-        ImportsClient::new(self.channel.clone())
+        ImportsClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
     }
 }
 

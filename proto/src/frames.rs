@@ -1,9 +1,9 @@
 //! Steps of a watch ↔ [`Frame`].
 //!
-//! A frame is one message, but for a part whose endpoints are chunked: its further messages follow it at once, so a
-//! reader that takes messages in order gets whole frames only.
+//! A frame is one message, but for a part whose endpoints, or a header whose participants are too many for one: further
+//! messages follow at once, so a reader that takes messages in order gets whole frames only.
 
-use crate::chunks::{SetReader, split};
+use crate::chunks::{SetReader, pack, split};
 use crate::convert::{
     ConversionError, part_set, read_header, read_key, read_leaf, read_part_set, read_section, read_sixteen,
     read_version, required, section,
@@ -46,7 +46,7 @@ pub fn change_steps(change: &Change) -> Vec<pb::WatchResponse> {
         (ObjectKey::Section(cluster), Some(Object::Section(told))) => {
             vec![Step::Section(section(cluster, told))]
         }
-        (ObjectKey::Header(key), Some(Object::Header(told))) => vec![Step::Header(header(key, told))],
+        (ObjectKey::Header(key), Some(Object::Header(told))) => header_steps(key, told),
         (ObjectKey::Part(key, cluster), Some(Object::Part(told))) => part_steps(key, cluster, told),
         (ObjectKey::Section(cluster), _) => {
             vec![Step::SectionGone(pb::SectionGone { cluster: cluster.to_string() })]
@@ -59,13 +59,26 @@ pub fn change_steps(change: &Change) -> Vec<pb::WatchResponse> {
     steps.into_iter().map(|step| pb::WatchResponse { revision: change.revision, step: Some(step) }).collect()
 }
 
-fn header(key: &ServiceKey, header: &Header) -> pb::Header {
-    pb::Header {
+fn header_steps(key: &ServiceKey, header: &Header) -> Vec<Step> {
+    let mut lists = participants(header).into_iter();
+    let first = lists.next().unwrap_or_default();
+    let head = pb::Header {
         key: Some(key.into()),
         definition: Some((&header.definition).into()),
-        participants: header.participants.iter().map(Into::into).collect(),
+        participants: first,
         conflicts: header.conflicts.iter().map(Into::into).collect(),
+        more: lists.len() > 0,
+    };
+    let mut steps = vec![Step::Header(head)];
+    while let Some(participants) = lists.next() {
+        steps.push(Step::Participants(pb::Participants { participants, more: lists.len() > 0 }));
     }
+    steps
+}
+
+/// The participants of a merged Service, in as many lists as messages are needed for them.
+pub fn participants(header: &Header) -> Vec<Vec<pb::Participant>> {
+    pack(header.participants.iter().map(pb::Participant::from))
 }
 
 fn part_steps(key: &ServiceKey, cluster: &ClusterId, part: &Part) -> Vec<Step> {
@@ -81,14 +94,32 @@ fn part_steps(key: &ServiceKey, cluster: &ClusterId, part: &Part) -> Vec<Step> {
     std::iter::once(first).chain(chunks.map(Step::Chunk)).collect()
 }
 
+/// A registry that names more clusters as participants of one Service is not believed: far more than a clusterset has.
+const MAX_PARTICIPANTS: usize = 100_000;
+
 /// Puts frames together from the messages of one stream.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     pending: Option<Pending>,
 }
 
+/// A frame of which more is to come.
 #[derive(Debug)]
-struct Pending {
+enum Pending {
+    Part(PendingPart),
+    Header { revision: u64, header: pb::Header },
+}
+
+impl Pending {
+    const fn revision(&self) -> u64 {
+        match self {
+            Self::Part(PendingPart { revision, .. }) | Self::Header { revision, .. } => *revision,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct PendingPart {
     revision: u64,
     key: ObjectKey,
     part: Part,
@@ -104,9 +135,20 @@ impl FrameReader {
         let revision = message.revision;
         let Some(step) = message.step else { return Ok(None) };
         if let Some(pending) = self.pending.take() {
-            return match step {
-                Step::Chunk(chunk) if pending.revision == revision => self.go_on(pending, Some(chunk)),
-                _ => Err(ConversionError::new("chunk", "must follow a part whose `more` is set")),
+            let follows = pending.revision() == revision;
+            return match (pending, step) {
+                (Pending::Part(part), Step::Chunk(chunk)) if follows => self.go_on(part, Some(chunk)),
+                (Pending::Header { mut header, .. }, Step::Participants(told)) if follows => {
+                    header.participants.extend(told.participants);
+                    header.more = told.more;
+                    self.header(revision, header)
+                }
+                (Pending::Part(_), _) => {
+                    Err(ConversionError::new("chunk", "must follow a part whose `more` is set"))
+                }
+                (Pending::Header { .. }, _) => {
+                    Err(ConversionError::new("participants", "must follow a header whose `more` is set"))
+                }
             };
         }
         let change = |key, object| Ok(Some(Frame::Change(Change { revision, key, object })));
@@ -127,20 +169,32 @@ impl FrameReader {
                 change(ObjectKey::Section(cluster), Some(Object::Section(told)))
             }
             Step::SectionGone(gone) => change(ObjectKey::Section(ClusterId::new(gone.cluster)?), None),
-            Step::Header(told) => {
-                let key = read_key(told.key.as_ref())?;
-                let told = read_header(told).map_err(|error| error.within(&key.to_string()))?;
-                change(ObjectKey::Header(key), Some(Object::Header(told)))
-            }
+            Step::Header(told) => self.header(revision, told),
             Step::HeaderGone(gone) => change(ObjectKey::Header(read_key(gone.key.as_ref())?), None),
             Step::Part(told) => self.begin_part(revision, told),
             Step::PartGone(gone) => {
                 change(ObjectKey::Part(read_key(gone.key.as_ref())?, ClusterId::new(gone.cluster)?), None)
             }
             Step::Chunk(_) => Err(ConversionError::new("chunk", "follows no part")),
+            Step::Participants(_) => Err(ConversionError::new("participants", "follow no header")),
             Step::End(end) => Ok(Some(Frame::End { revision, complete: end.complete })),
             Step::Progress(progress) => Ok(Some(Frame::Progress { revision, complete: progress.complete })),
         }
+    }
+
+    fn header(&mut self, revision: u64, header: pb::Header) -> Result<Option<Frame>, ConversionError> {
+        let key = read_key(header.key.as_ref())?;
+        if header.participants.len() > MAX_PARTICIPANTS {
+            let problem = format!("of {key} are more than {MAX_PARTICIPANTS}");
+            return Err(ConversionError::new("participants", problem));
+        }
+        if header.more {
+            self.pending = Some(Pending::Header { revision, header });
+            return Ok(None);
+        }
+        let told = read_header(header).map_err(|error| error.within(&key.to_string()))?;
+        let object = Some(Object::Header(told));
+        Ok(Some(Frame::Change(Change { revision, key: ObjectKey::Header(key), object })))
     }
 
     fn begin_part(&mut self, revision: u64, told: pb::Part) -> Result<Option<Frame>, ConversionError> {
@@ -152,16 +206,16 @@ impl FrameReader {
             endpoints: Arc::default(),
         };
         let key = ObjectKey::Part(key, ClusterId::new(told.cluster)?);
-        self.go_on(Pending { revision, key, part, endpoints: SetReader::default() }, told.endpoints)
+        self.go_on(PendingPart { revision, key, part, endpoints: SetReader::default() }, told.endpoints)
     }
 
     fn go_on(
         &mut self,
-        mut pending: Pending,
+        mut pending: PendingPart,
         chunk: Option<pb::EndpointSet>,
     ) -> Result<Option<Frame>, ConversionError> {
         if !pending.endpoints.push(chunk) {
-            self.pending = Some(pending);
+            self.pending = Some(Pending::Part(pending));
             return Ok(None);
         }
         let unreadable =

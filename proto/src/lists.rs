@@ -1,5 +1,5 @@
-//! Entries of a list that were told in several pieces, since endpoints that would make a message too large follow in
-//! further entries of the same Service.
+//! Entries of a list that were told in several pieces, since what would make a message too large, endpoints mostly, follows
+//! in further entries of the same Service.
 
 use crate::pb;
 
@@ -19,6 +19,7 @@ pub fn join_import(imports: &mut Vec<pb::Import>, next: pb::Import) {
         imports.push(next);
         return;
     };
+    last.participants.extend(next.participants);
     for part in next.parts {
         match last.parts.last_mut() {
             Some(known) if known.cluster == part.cluster => {

@@ -1,6 +1,6 @@
 //! Pages of clusters, exports and imports.
 //!
-//! An entry that would make a page too large (endpoints, mostly) is told in several pieces; the token names the piece
+//! An entry that would make a page too large (endpoints, mostly; participants) is told in several pieces; the token names the piece
 //! to go on with. Pages of one list are read at several moments, as those of Kubernetes without a resourceVersion are;
 //! who needs a consistent whole watches.
 
@@ -10,6 +10,7 @@ use mcs_core::registry::{Member, Registry};
 use mcs_core::time::{Clock, Timestamp, WallTime};
 use mcs_proto::chunks::split;
 use mcs_proto::convert::ConversionError;
+use mcs_proto::frames::participants;
 use mcs_proto::lists::{join_export, join_import};
 use mcs_proto::pb;
 use prost::Message;
@@ -207,14 +208,16 @@ impl Lists<'_> {
                 self.registry.member(&participant.cluster).filter(|member| member.state().is_listed())?;
             Some((&participant.cluster, member, member.exports().get(key)?))
         });
+        let mut lists = participants(header).into_iter();
         let definition = pb::Import {
             key: Some(key.into()),
             definition: Some((&header.definition).into()),
-            participants: header.participants.iter().map(Into::into).collect(),
+            participants: lists.next().unwrap_or_default(),
             conflicts: header.conflicts.iter().map(Into::into).collect(),
             parts: Vec::new(),
         };
-        let mut pieces = vec![definition];
+        let further = |participants| pb::Import { key: Some(key.into()), participants, ..Default::default() };
+        let mut pieces: Vec<_> = std::iter::once(definition).chain(lists.map(further)).collect();
         for (cluster, member, export) in parts {
             let chunks = if include_endpoints {
                 split(&export.endpoints).into_iter().map(Some).collect()

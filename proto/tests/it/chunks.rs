@@ -2,7 +2,8 @@
 
 use crate::model::{endpoints, many};
 use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
-use mcs_core::model::{Change, Frame, Object, ObjectKey, Part};
+use mcs_core::merge::{Exported, merge};
+use mcs_core::model::{Change, ExportSpec, Frame, Object, ObjectKey, Part, Port, Protocol};
 use mcs_core::registry::Op;
 use mcs_core::version::{Leaf, Version};
 use mcs_proto::chunks::{CHUNK_BYTES, SetReader, pack, split};
@@ -54,6 +55,47 @@ fn a_part_in_chunks_is_one_frame_and_a_break_within_it_is_an_error() {
         step: Some(pb::watch_response::Step::Progress(pb::WatchProgress { complete: true })),
     };
     assert!(broken.push(other).is_err());
+}
+
+/// A thousand clusters with as many ports as there may be, with the longest names.
+#[test]
+fn a_header_of_many_participants_is_one_frame_and_a_break_within_it_is_an_error() {
+    let spec = ExportSpec { ports: (1..=64).map(port).collect(), ..ExportSpec::default() };
+    let clusters: Vec<_> =
+        (0..1_000).map(|index| ClusterId::new(format!("cluster-{index:03}")).unwrap()).collect();
+    let uid = ClusterUid::new("u-1").unwrap();
+    let exported = |cluster: &ClusterId| {
+        (cluster.clone(), Exported { uid: &uid, version: Version::new(1, 2), spec: &spec })
+    };
+    let header = merge(&clusters.iter().map(exported).collect()).unwrap();
+    let change = Change {
+        revision: 9,
+        key: ObjectKey::Header(ServiceKey::new("shop", "cart").unwrap()),
+        object: Some(Object::Header(header)),
+    };
+    let steps = change_steps(&change);
+    assert!(steps.iter().all(|step| step.encoded_len() <= CHUNK_BYTES + 64 * 1024));
+    let mut reader = FrameReader::default();
+    let read: Vec<_> = steps.iter().filter_map(|step| reader.push(step.clone()).unwrap()).collect();
+    assert_eq!(read, [Frame::Change(change)]);
+
+    let refused = "participants: must follow a header whose `more` is set";
+    for wrong in [pb::WatchResponse { revision: 10, ..steps[1].clone() }, steps[0].clone()] {
+        let mut broken = FrameReader::default();
+        assert_eq!(broken.push(steps[0].clone()), Ok(None));
+        assert_eq!(broken.push(wrong).unwrap_err().to_string(), refused);
+    }
+    let mut broken = FrameReader::default();
+    assert_eq!(broken.push(steps[1].clone()).unwrap_err().to_string(), "participants: follow no header");
+}
+
+fn port(number: u16) -> Port {
+    Port {
+        name: format!("{}-{number:02}", "p".repeat(60)),
+        protocol: Protocol::Tcp,
+        port: number,
+        app_protocol: None,
+    }
 }
 
 #[test]

@@ -2,14 +2,16 @@
 
 use mcs_core::ids::{Build, Region};
 use mcs_core::model::{
-    Change, Conflict, ConflictField, Frame, GoodPort, Header, ImportDefinition, IpFamily, MemberState,
-    Object, ObjectKey, Part, PartSet, Participant, Section, Since,
+    Change, Conflict, ConflictField, ExportSpec, Frame, GoodPort, Header, ImportDefinition, IpFamily,
+    MemberState, Object, ObjectKey, Part, PartSet, Participant, Port, Section, Since,
 };
 use mcs_core::registry::Op;
 use mcs_core::time::{Timestamp, WallTime};
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_core::view::{Decision, OwnExport, Source, View};
 use mcs_proto::client::WatchStream;
+use mcs_proto::frames::FrameReader;
+use mcs_proto::lists::join_import;
 use mcs_proto::pb;
 use mcs_proto::pb::imports_client::ImportsClient;
 use mcs_proto::status::CallFailed;
@@ -343,4 +345,51 @@ async fn the_state_of_its_own_exports_reaches_a_cluster_by_its_watch() {
     let expired = |view: &View| view.own_section().is_some_and(|own| own.state == MemberState::Expired);
     until(&mut watch, &mut view, &mut parts, expired).await;
     assert!(view.own_export(&key("cart")).is_some(), "it stays in the merge");
+}
+
+/// A quarter of gRPC's default limit, and what is around it.
+const SMALL: usize = 1024 * 1024 + 128 * 1024;
+
+#[tokio::test]
+async fn no_message_grows_with_the_clusters_that_export_a_service() {
+    const CLUSTERS: usize = 130;
+    let registry = Started::with(|policy| policy.max_clusters = CLUSTERS).await;
+    let Op::Put { key: cart, leaf, endpoints, .. } = put("cart", 0) else { panic!() };
+    let port = |port: u16| Port { name: format!("{}-{port:02}", "p".repeat(60)), port, ..Port::default() };
+    let many_ports = Arc::new(ExportSpec { ports: (1..=64).map(port).collect(), ..spec() });
+    for index in 0..CLUSTERS {
+        let mut cluster = registry.register(&format!("cluster-{index:03}")).await;
+        let spec = many_ports.clone();
+        cluster.write(&[Op::Put { key: cart.clone(), leaf, spec, endpoints: endpoints.clone() }]).await;
+    }
+
+    let channel = Endpoint::from_shared(format!("http://{}", registry.grpc)).unwrap();
+    let mut client = ImportsClient::new(channel.connect().await.unwrap()).max_decoding_message_size(SMALL);
+    let request = pb::WatchRequest {
+        clusterset: "prod".to_owned(),
+        cluster: "importer".to_owned(),
+        ..Default::default()
+    };
+    let mut steps = client.watch(request).await.unwrap().into_inner();
+    let mut reader = FrameReader::default();
+    let header = loop {
+        let frame = reader.push(steps.message().await.unwrap().unwrap()).unwrap();
+        if let Some(Frame::Change(Change { object: Some(Object::Header(header)), .. })) = frame {
+            break header;
+        }
+    };
+    assert_eq!(header.participants.len(), CLUSTERS);
+
+    let mut request = pb::ListImportsRequest { clusterset: "prod".to_owned(), ..Default::default() };
+    let mut listed = Vec::new();
+    loop {
+        let page = client.list_imports(request.clone()).await.unwrap().into_inner();
+        page.imports.into_iter().for_each(|import| join_import(&mut listed, import));
+        request.page_token = page.next_page_token;
+        if request.page_token.is_empty() {
+            break;
+        }
+    }
+    let told: Vec<_> = header.participants.iter().map(pb::Participant::from).collect();
+    assert_eq!((listed.len(), &listed[0].participants), (1, &told));
 }

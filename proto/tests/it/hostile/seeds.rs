@@ -17,6 +17,7 @@ use mcs_proto::frames::steps;
 use mcs_proto::pb;
 use mcs_proto::pb::sync_request::Step as Ask;
 use mcs_proto::pb::sync_response::Step as Tell;
+use mcs_proto::pb::watch_response::Step;
 use mcs_proto::status;
 use prost::Message;
 use serde::Serialize;
@@ -197,6 +198,10 @@ fn changes() -> watch::Script {
         frame(&section("beta", MemberState::Active, 4)),
         what(watch::What::Reconcile(true)),
         gone(12, ObjectKey::Part(key("cart"), id("beta"))),
+    ]);
+    script.events.extend(in_two(&header("cart", &[("alpha", 5), ("beta", 4)])));
+    script.events.extend([
+        what(watch::What::Reconcile(true)),
         frame(&header("cart", &[("alpha", 5)])),
         what(watch::What::Reconcile(true)),
         what(watch::What::Broken(true)),
@@ -232,6 +237,17 @@ fn what(what: watch::What) -> watch::Event {
 
 fn frame(frame: &Frame) -> watch::Event {
     what(watch::What::Step(steps(frame, Duration::from_secs(30)).remove(0)))
+}
+
+/// A header whose last participant is told after it.
+fn in_two(header: &Frame) -> [watch::Event; 2] {
+    let mut first = steps(header, Duration::from_secs(30)).remove(0);
+    let Some(Step::Header(told)) = &mut first.step else { panic!() };
+    told.more = true;
+    let participants = vec![told.participants.pop().unwrap()];
+    let step = Some(Step::Participants(pb::Participants { participants, more: false }));
+    let last = pb::WatchResponse { revision: first.revision, step };
+    [first, last].map(|step| what(watch::What::Step(step)))
 }
 
 fn begin(epoch: u128) -> Frame {
