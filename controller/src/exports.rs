@@ -35,8 +35,12 @@ pub(crate) fn feed(lead: &Lead, key: &ServiceKey) -> (ExportObjects, Option<Expo
     let input = if watched { facts::exported(&objects) } else { None };
     match input.as_ref().and_then(|input| input.content.as_ref()) {
         Some(Content { spec, endpoints, .. }) => {
-            lead.view().set_own(key.clone(), Some(Arc::clone(endpoints)));
-            lead.outbox().set(key.clone(), Arc::clone(spec), Arc::clone(endpoints));
+            let exported = {
+                let mut outbox = lead.outbox();
+                outbox.set(key.clone(), Arc::clone(spec), Arc::clone(endpoints));
+                outbox.is_exported(key)
+            };
+            lead.view().set_own(key.clone(), exported.then(|| Arc::clone(endpoints)));
         }
         None => {
             lead.view().set_own(key.clone(), None);

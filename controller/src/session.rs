@@ -71,7 +71,7 @@ fn next_call(lead: &Lead) -> Option<(Call, RegistryClient)> {
 
 fn handle(lead: &Lead, answer: Answer) {
     // Finalizers of exports that this leader never told wait for the end of a sync.
-    let synced = matches!(answer, Answer::Synced(_));
+    let synced = matches!(answer, Answer::Synced { .. });
     let (dirty, url, floor) = {
         let mut outbox = lead.outbox();
         outbox.handle_answer(answer, lead.clock.elapsed(), rand::random());
@@ -132,7 +132,7 @@ async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer 
             Err(failed) => Answer::RenewFailed(failure(lead, &registry, "renew", failed)),
         },
         Call::Write { version, ops } => match registry.write(member, version, &ops).await {
-            Ok(written) => Answer::Written(results(written)),
+            Ok(written) => Answer::Written(logged(written).results),
             Err(failed) => Answer::ActFailed(failure(lead, &registry, "write", failed)),
         },
         Call::Sync { version, names } => {
@@ -145,14 +145,17 @@ async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer 
             let synced = synced.await;
             lead.metrics.synced(synced.is_ok());
             match synced {
-                Ok(synced) => Answer::Synced(results(synced.written)),
+                Ok(synced) => {
+                    let Written { results, held, .. } = logged(synced.written);
+                    Answer::Synced { results, held }
+                }
                 Err(failed) => Answer::ActFailed(failure(lead, &registry, "sync", failed)),
             }
         }
     }
 }
 
-fn results(written: Written) -> Vec<mcs_core::outbox::OpAnswer> {
+fn logged(written: Written) -> Written {
     for (key, dropped) in &written.dropped {
         warn!(service = %key, %dropped, "the registry left an endpoint out");
     }
@@ -161,7 +164,7 @@ fn results(written: Written) -> Vec<mcs_core::outbox::OpAnswer> {
     {
         warn!(service = %key, %refusal, "the registry refuses the export until it changes");
     }
-    written.results
+    written
 }
 
 /// Says why calls fail, once for each reason: a registry that is away for hours must not fill the log.
@@ -175,7 +178,7 @@ fn log_failure(lead: &Lead, answer: &Answer, failing: &mut Option<String>) {
             warn!(registry = %lead.registries[*lead.url.borrow()].url(), error = reason, "the registry cannot be used, it is tried again");
             *failing = Some(reason);
         }
-        Answer::Registered { .. } | Answer::Renewed { .. } | Answer::Written(_) | Answer::Synced(_) => {
+        Answer::Registered { .. } | Answer::Renewed { .. } | Answer::Written(_) | Answer::Synced { .. } => {
             *failing = None
         }
     }

@@ -324,3 +324,12 @@ pub struct Export {
     /// The endpoints.
     pub endpoints: Arc<EndpointSet>,
 }
+
+/// What a registry holds of an export, as far as its owner cannot know it: the endpoints are the owner's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldExport {
+    /// The content hash that it was put with.
+    pub leaf: Leaf,
+    /// The definition.
+    pub spec: Arc<ExportSpec>,
+}

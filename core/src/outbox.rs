@@ -9,7 +9,8 @@
 //!   sees them; renewals go beside them, so that a long sync costs no lease;
 //! - a change is sent at once, further ones of the same export at most every [`COALESCE`](crate::timing::COALESCE), the last state always;
 //! - a refused export is not sent again until it changes, and holds up no other. What the registry took of it before
-//!   stands, and its endpoints stay current under the definition that was taken.
+//!   stands, and its endpoints stay current under the definition that was taken, also after a change of leader: a sync
+//!   that is refused an export learns what is held of it.
 //!
 //! Rejected: a queue of changes (the last state of each export is all that counts, so this holds states and compares);
 //! retrying a failed write as it is (it may have been taken, and may be old by then: registering compares sums, which
@@ -22,15 +23,14 @@ mod told;
 pub use calls::{Answer, Call, Failure, OpAnswer, Progress};
 
 use crate::ids::ServiceKey;
-use crate::model::{EndpointSet, ExportSpec};
+use crate::model::{EndpointSet, ExportSpec, HeldExport};
 use crate::registry::Op;
 use crate::time::Timestamp;
 use crate::timing::Timing;
-use crate::validate::Refusal;
 use crate::version::{Leaf, Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use told::{estimated_bytes, put};
+use told::{Claim, Refused, estimated_bytes, put};
 
 /// A batch of changes ends before its estimated size exceeds this many bytes, so that it fits one message.
 const BATCH_BYTES: usize = 512 * 1024;
@@ -67,9 +67,9 @@ struct Act {
 
 #[derive(Clone, Debug)]
 enum ActKind {
-    Register { claimed: BTreeMap<ServiceKey, State>, sent_at: Timestamp },
+    Register { claims: BTreeMap<ServiceKey, Claim>, sent_at: Timestamp },
     Write { sent: BTreeMap<ServiceKey, Sent> },
-    Sync { named: BTreeMap<ServiceKey, State> },
+    Sync { claims: BTreeMap<ServiceKey, Claim> },
 }
 
 /// One export in a Write.
@@ -79,13 +79,6 @@ struct Sent {
     state: Option<State>,
     /// Whether its definition was left out, since the registry was believed to have it.
     endpoints_only: bool,
-}
-
-/// A definition that the registry does not take.
-#[derive(Clone, Debug)]
-struct RefusedSpec {
-    spec: Arc<ExportSpec>,
-    refusal: Refusal,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,9 +99,10 @@ pub struct Outbox {
     seq: u64,
     told_version: Version,
     exports: BTreeMap<ServiceKey, State>,
-    told: BTreeMap<ServiceKey, State>,
+    /// What the registry holds, as far as this leader knows.
+    told: BTreeMap<ServiceKey, HeldExport>,
     sum: Sum,
-    refused: BTreeMap<ServiceKey, RefusedSpec>,
+    refused: BTreeMap<ServiceKey, Refused>,
     /// Why the registry will not have this cluster.
     turned_away: Option<String>,
     pending: BTreeSet<ServiceKey>,
@@ -247,8 +241,8 @@ impl Outbox {
 
     /// What the registry wants of the sync under way.
     pub fn sync_ops(&self, wants: &[ServiceKey]) -> Vec<Op> {
-        let Some(Act { kind: ActKind::Sync { named }, .. }) = &self.act else { return Vec::new() };
-        wants.iter().filter_map(|key| Some(put(key, named.get(key)?))).collect()
+        let Some(Act { kind: ActKind::Sync { claims }, .. }) = &self.act else { return Vec::new() };
+        wants.iter().filter_map(|key| Some(put(key, &claims.get(key)?.state))).collect()
     }
 
     /// Takes the answer to a call. `jitter`, a random number from 0 to 1, spreads the next try after a failure.
@@ -274,54 +268,52 @@ impl Outbox {
                 let Some(act) = self.act.take() else { return };
                 self.fail(failure, act.url, now, jitter);
             }
-            Answer::Registered { .. } | Answer::Written(_) | Answer::Synced(_) => self.act_done(answer, now),
+            Answer::Registered { .. } | Answer::Written(_) | Answer::Synced { .. } => {
+                self.act_done(answer, now)
+            }
         }
     }
 
     fn act_done(&mut self, answer: Answer, now: Timestamp) {
         let Some(Act { version, url, kind }) = self.act.take() else { return };
         match (kind, answer) {
-            (ActKind::Register { claimed, sent_at }, Answer::Registered { differs, lease }) => {
+            (ActKind::Register { claims, sent_at }, Answer::Registered { differs, lease }) => {
                 self.failures = 0;
                 self.turn_away(None);
                 self.renewed(sent_at, lease, now);
                 self.link = if differs { Link::Doubtful } else { Link::Steady };
                 if differs {
                     // Renewals name this act from now on, so they carry its sum, not that of what was told before.
-                    self.sum = claimed.values().map(|state| state.leaf).collect();
+                    self.sum = claims.values().map(|claim| claim.leaf).collect();
                 } else {
-                    self.told_all(claimed);
+                    self.told_all(claims.iter().map(|(key, claim)| (key.clone(), claim.named())).collect());
                 }
             }
             (ActKind::Write { sent }, Answer::Written(results)) => {
                 self.told_version = version;
-                let whole = |sent: &Sent| if sent.endpoints_only { None } else { sent.state.clone() };
+                let whole = |sent: &Sent| {
+                    sent.state.as_ref().filter(|_| !sent.endpoints_only).map(|state| state.leaf)
+                };
                 self.note_refusals(&results, |key| whole(sent.get(key)?));
                 for (key, Sent { state, endpoints_only }) in sent {
                     let taken = results.iter().any(|(name, result)| *name == key && result.is_ok());
                     if taken {
-                        self.tell(key.clone(), state);
-                    } else if endpoints_only {
-                        // The registry has not what it was believed to have: all of it is told again.
-                        self.tell(key.clone(), None);
+                        self.tell(key.clone(), state.as_ref().map(State::held));
+                    } else if endpoints_only && self.link == Link::Steady {
+                        // The registry has not what it was believed to have.
+                        self.link = Link::Doubtful;
                     }
                     self.compare(key);
                 }
             }
-            (ActKind::Sync { mut named }, Answer::Synced(results)) => {
+            (ActKind::Sync { claims }, Answer::Synced { results, held }) => {
                 self.told_version = version;
-                self.note_refusals(&results, |key| named.get(key).cloned());
-                for (key, _) in results.iter().filter(|(_, result)| result.is_err()) {
-                    // What the registry took before stays, unless it is just this that is refused now.
-                    let refused = named.remove(key).map(|state| state.leaf);
-                    let before = self.told.get(key).filter(|before| Some(before.leaf) != refused);
-                    named.extend(before.map(|before| (key.clone(), before.clone())));
-                }
+                self.note_refusals(&results, |key| claims.get(key).map(|claim| claim.state.leaf));
                 // A renewal may have failed meanwhile: then another registry is to be asked first.
                 if self.link == Link::Doubtful {
                     self.link = Link::Steady;
                 }
-                self.told_all(named);
+                self.told_all(told::after_sync(&claims, &results, held));
             }
             // An answer to a call that was given up meanwhile.
             (kind, _) => self.act = Some(Act { version, url, kind }),
@@ -329,18 +321,18 @@ impl Outbox {
     }
 
     fn register(&mut self, now: Timestamp) -> Call {
-        let claimed = self.acceptable();
-        let sum = claimed.values().map(|state| state.leaf).collect();
-        self.told_version = self.begin(ActKind::Register { claimed, sent_at: now });
+        let claims = self.claims();
+        let sum = claims.values().map(|claim| claim.leaf).collect();
+        self.told_version = self.begin(ActKind::Register { claims, sent_at: now });
         self.renewal = None;
         self.in_doubt = false;
         Call::Register { version: self.told_version, sum }
     }
 
     fn sync(&mut self) -> Call {
-        let named = self.acceptable();
-        let names = named.iter().map(|(key, state)| (key.clone(), state.leaf)).collect();
-        Call::Sync { version: self.begin(ActKind::Sync { named }), names }
+        let claims = self.claims();
+        let names = claims.iter().map(|(key, claim)| (key.clone(), claim.leaf)).collect();
+        Call::Sync { version: self.begin(ActKind::Sync { claims }), names }
     }
 
     fn write(&mut self, now: Timestamp) -> Option<Call> {

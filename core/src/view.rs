@@ -238,7 +238,8 @@ impl View {
         self.dirty.extend(self.services.keys().cloned());
     }
 
-    /// Tells the own cluster's endpoints of `key`; none when it is not exported here (any more), or refused.
+    /// Tells the own cluster's endpoints of `key`; none when it is not exported here (any more), or refused while nothing
+    /// of it stands ([`crate::outbox::Outbox::is_exported`]).
     pub fn set_own(&mut self, key: ServiceKey, endpoints: Option<Arc<EndpointSet>>) {
         let before = if endpoints.is_none() && self.own_listed {
             self.own_exports.remove(&key).unwrap_or(None)

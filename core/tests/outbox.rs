@@ -1,13 +1,14 @@
 //! The outbox by events: what it asks for, in which order, and what it believes afterwards.
 
 use mcs_core::ids::ServiceKey;
-use mcs_core::model::{EndpointSet, ExportSpec, GroupKey, IpFamily};
-use mcs_core::outbox::{Answer, Call, Failure, Outbox, Progress};
+use mcs_core::model::{EndpointSet, ExportSpec, GroupKey, HeldExport, IpFamily};
+use mcs_core::outbox::{Answer, Call, Failure, OpAnswer, Outbox, Progress};
 use mcs_core::registry::Op;
 use mcs_core::time::Timestamp;
 use mcs_core::timing::{MAX_LEASE, MIN_LEASE, Timing};
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn a_registry_that_differs_is_synced_with_what_it_wants() {
     let names = vec![(key("cart"), leaf("cart", 1)), (key("pay"), leaf("pay", 1))];
     assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 2), names }));
     assert_eq!(test.outbox.sync_ops(&[key("pay")]), vec![put("pay", 1)]);
-    test.answer(Answer::Synced(vec![(key("pay"), Ok(()))]));
+    test.answer(synced(vec![(key("pay"), Ok(()))]));
 
     assert_eq!(test.call(), None);
     assert_eq!(
@@ -152,12 +153,79 @@ fn a_sync_that_is_refused_what_another_registry_took_is_not_repeated_for_ever() 
     test.answer(Answer::RenewFailed(Failure::UnknownMember));
     test.register(true);
     assert!(matches!(test.call(), Some(Call::Sync { .. })));
-    test.answer(Answer::Synced(vec![(key("cart"), Err(refusal()))]));
+    test.answer(synced(vec![(key("cart"), Err(refusal()))]));
 
     test.advance(HEARTBEAT);
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum: Sum::EMPTY }));
     test.answer(Answer::Renewed { differs: false, lease: LEASE });
     assert_eq!((test.call(), test.progress("cart")), (None, Some(Progress::Refused(refusal()))));
+}
+
+/// The state that the leader before it had told, it cannot know; the refusal says so.
+#[test]
+fn what_stands_of_an_export_that_a_new_leader_is_refused_stays_named_and_its_endpoints_current() {
+    let mut test = TestOutbox::new(1);
+    test.set_spec("cart", bad_spec(), 2);
+    test.register(true);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    assert_eq!(test.outbox.sync_ops(&[key("cart")]), vec![put_spec("cart", bad_spec(), 2)]);
+    test.answer(refused_by_sync("cart", Some(held("cart", 1))));
+    assert_eq!(test.progress("cart"), Some(Progress::Refused(refusal())));
+
+    assert_eq!(
+        test.call(),
+        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 2)] })
+    );
+    test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
+    test.advance(HEARTBEAT);
+    let sum = test.sum_of(&[("cart", 2)]);
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 3), sum }));
+    test.answer(Answer::RenewFailed(Failure::UnknownMember));
+    test.register(true);
+
+    // A registry that has not even that gets it.
+    let names = vec![(key("cart"), leaf("cart", 2))];
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 5), names }));
+    assert_eq!(test.outbox.sync_ops(&[key("cart")]), vec![put("cart", 2)]);
+    test.answer(synced(vec![(key("cart"), Ok(()))]));
+    assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Refused(refusal())), None));
+
+    test.set("cart", 2);
+    assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Accepted), None));
+}
+
+#[test]
+fn endpoints_that_are_refused_leave_what_stands_and_are_not_sent_again_before_they_change() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.advance(Duration::from_millis(100));
+    test.set("cart", 2);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::Written(vec![(key("cart"), Err(refusal()))]));
+
+    let names = vec![(key("cart"), leaf("cart", 2))];
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 4), names }));
+    test.answer(refused_by_sync("cart", Some(held("cart", 1))));
+    assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Refused(refusal())), None));
+    test.advance(HEARTBEAT);
+    let sum = test.sum_of(&[("cart", 1)]);
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum }));
+    test.answer(Answer::Renewed { differs: true, lease: LEASE });
+
+    // It is named as it stands; a registry that has something else is asked for its reason once more.
+    let names = vec![(key("cart"), leaf("cart", 1))];
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 5), names }));
+    assert_eq!(test.outbox.sync_ops(&[key("cart")]), vec![put("cart", 2)]);
+    test.answer(refused_by_sync("cart", Some(held("cart", 3))));
+    test.advance(HEARTBEAT);
+    let sum = test.sum_of(&[("cart", 3)]);
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 5), sum }));
+
+    test.set("cart", 4);
+    assert_eq!(
+        test.call(),
+        Some(Call::Write { version: Version::new(7, 6), ops: vec![put_endpoints("cart", 4)] })
+    );
 }
 
 #[test]
@@ -169,8 +237,11 @@ fn endpoints_that_a_registry_has_no_definition_for_are_told_again_with_it() {
     assert!(matches!(test.call(), Some(Call::Write { .. })));
     test.answer(Answer::Written(vec![(key("cart"), Err(refusal()))]));
 
-    test.advance(Duration::from_millis(100));
-    assert_eq!(test.call(), Some(Call::Write { version: Version::new(7, 4), ops: vec![put("cart", 2)] }));
+    let names = vec![(key("cart"), leaf("cart", 2))];
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 4), names }));
+    assert_eq!(test.outbox.sync_ops(&[key("cart")]), vec![put("cart", 2)]);
+    test.answer(synced(vec![(key("cart"), Ok(()))]));
+    assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Accepted), None));
 }
 
 #[test]
@@ -422,7 +493,7 @@ fn what_was_deleted_while_no_registry_was_in_reach_is_left_out_of_the_next_sync(
     assert_eq!(test.call(), Some(Call::Register { version: Version::new(7, 3), sum: Sum::EMPTY }));
     test.answer(Answer::Registered { differs: true, lease: LEASE });
     assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 4), names: vec![] }));
-    test.answer(Answer::Synced(vec![]));
+    test.answer(synced(vec![]));
     assert!(test.outbox.is_gone(&key("cart")));
     assert_eq!(test.call(), None);
 }
@@ -435,7 +506,7 @@ fn a_change_during_a_sync_is_told_after_it() {
     assert!(matches!(test.call(), Some(Call::Sync { .. })));
     test.set("cart", 2);
     assert_eq!(test.call(), None);
-    test.answer(Answer::Synced(vec![(key("cart"), Ok(()))]));
+    test.answer(synced(vec![(key("cart"), Ok(()))]));
 
     assert_eq!(
         test.call(),
@@ -544,12 +615,26 @@ fn leaf(name: &str, content: u8) -> Leaf {
 }
 
 fn put(name: &str, content: u8) -> Op {
-    Op::Put {
-        key: key(name),
-        leaf: leaf(name, content),
-        spec: Arc::new(ExportSpec::default()),
-        endpoints: Arc::new(endpoints(content)),
-    }
+    put_spec(name, ExportSpec::default(), content)
+}
+
+fn put_spec(name: &str, spec: ExportSpec, content: u8) -> Op {
+    let (key, endpoints) = (key(name), Arc::new(endpoints(content)));
+    let leaf = Leaf::of(&key, &spec, &endpoints);
+    Op::Put { key, leaf, spec: Arc::new(spec), endpoints }
+}
+
+fn held(name: &str, content: u8) -> HeldExport {
+    HeldExport { leaf: leaf(name, content), spec: Arc::default() }
+}
+
+fn synced(results: Vec<OpAnswer>) -> Answer {
+    Answer::Synced { results, held: BTreeMap::new() }
+}
+
+fn refused_by_sync(name: &str, held: Option<HeldExport>) -> Answer {
+    let held = held.map(|held| (key(name), held)).into_iter().collect();
+    Answer::Synced { results: vec![(key(name), Err(refusal()))], held }
 }
 
 fn put_endpoints(name: &str, content: u8) -> Op {

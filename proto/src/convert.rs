@@ -11,8 +11,8 @@ mod merged;
 mod spec;
 
 pub use acts::{
-    Member, OpReader, ReadOp, op, read_registration, read_result, read_write_head, registration, result,
-    results,
+    Member, OpReader, OpResult, ReadOp, held_export, op, read_registration, read_result, read_write_head,
+    registration, result, results,
 };
 pub use endpoints::read_endpoints;
 pub(crate) use endpoints::{empty_group, endpoint};

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use futures::Stream;
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
+use mcs_core::model::HeldExport;
 use mcs_core::registry::{Policy, Refused, Registered, Registration, Removed, Renewed};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_core::validate::{Dropped, Refusal};
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::chunks::MAX_DROPPED;
-use mcs_proto::convert::{Member, ReadOp};
+use mcs_proto::convert::{Member, ReadOp, read_key};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
 use mcs_runtime::logs::Sparse;
@@ -317,6 +318,16 @@ impl Service {
         }
         clusterset.log_outcomes(&member.cluster, version, &outcomes, left_out);
         Ok(outcomes)
+    }
+
+    /// What is held of an export that its owner was refused.
+    pub(crate) fn held(&self, writer: &Writer, key: &pb::ServiceKey) -> Option<HeldExport> {
+        let member = writer.member();
+        let key = read_key(Some(key)).ok()?;
+        self.known(&member.clusterset)?.with(|state, _| {
+            let known = state.registry.member(&member.cluster)?;
+            known.held(&key).filter(|_| *known.uid() == member.uid)
+        })
     }
 
     /// Begins a sync.

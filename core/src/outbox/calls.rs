@@ -1,9 +1,11 @@
 //! What an outbox asks its driver to do, and what it is told of it.
 
 use crate::ids::ServiceKey;
+use crate::model::HeldExport;
 use crate::registry::Op;
 use crate::validate::Refusal;
 use crate::version::{Leaf, Sum, Version};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A call to make to the registry of [`super::Outbox::url`].
@@ -61,8 +63,13 @@ pub enum Answer {
     },
     /// To a Write.
     Written(Vec<OpAnswer>),
-    /// To a Sync: what became of the exports that were wanted.
-    Synced(Vec<OpAnswer>),
+    /// To a Sync.
+    Synced {
+        /// What became of the exports that were wanted.
+        results: Vec<OpAnswer>,
+        /// What stands of those that were refused.
+        held: BTreeMap<ServiceKey, HeldExport>,
+    },
     /// An act (Register, Write, Sync) failed.
     ActFailed(Failure),
     /// A Renew failed.

@@ -1,14 +1,49 @@
 //! What an outbox believes that the registry was told and took.
 
-use super::{Act, ActKind, Link, OpAnswer, Outbox, Progress, RefusedSpec, State};
+use super::{Act, ActKind, Link, OpAnswer, Outbox, Progress, State};
 use crate::ids::ServiceKey;
-use crate::model::ExportSpec;
+use crate::model::{ExportSpec, HeldExport};
 use crate::registry::Op;
 use crate::time::Timestamp;
 use crate::timing::COALESCE;
+use crate::validate::Refusal;
 use crate::version::Leaf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Why an export is not taken as it is.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    /// Its definition then; while it stays so, the refusal stands.
+    spec: Arc<ExportSpec>,
+    /// The state that was refused last: it is not put again.
+    leaf: Leaf,
+    refusal: Refusal,
+}
+
+/// What the registry should hold of one export.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    /// The hash that it is named with.
+    pub(super) leaf: Leaf,
+    /// What is put when it is wanted. It has another hash where that was refused and something else is known to stand:
+    /// a registry which has not even that is to say so.
+    pub(super) state: State,
+}
+
+impl Claim {
+    /// What a registry holds that takes the claim as it is named.
+    pub(super) fn named(&self) -> HeldExport {
+        HeldExport { leaf: self.leaf, spec: Arc::clone(&self.state.spec) }
+    }
+}
+
+impl State {
+    /// What a registry holds that takes it.
+    pub(super) fn held(&self) -> HeldExport {
+        HeldExport { leaf: self.leaf, spec: Arc::clone(&self.spec) }
+    }
+}
 
 impl Outbox {
     /// How far an export has come; none when the cluster does not export it.
@@ -19,6 +54,12 @@ impl Outbox {
         }
         let accepted = self.told.get(key).is_some_and(|told| told.leaf == state.leaf);
         Some(if accepted { Progress::Accepted } else { Progress::Pending })
+    }
+
+    /// Whether the cluster exports `key`, as far as registries take it: not while it is refused and nothing of it stands.
+    /// It changes with the [`Progress`] only.
+    pub fn is_exported(&self, key: &ServiceKey) -> bool {
+        self.wanted(key).is_some()
     }
 
     /// Whether the registry has confirmed that it does not hold `key`.
@@ -34,22 +75,25 @@ impl Outbox {
     }
 
     /// What the registry should hold.
-    pub(super) fn acceptable(&self) -> BTreeMap<ServiceKey, State> {
-        self.exports.keys().filter_map(|key| Some((key.clone(), self.wanted(key)?))).collect()
+    pub(super) fn claims(&self) -> BTreeMap<ServiceKey, Claim> {
+        self.exports.keys().filter_map(|key| Some((key.clone(), self.claim(key)?))).collect()
     }
 
-    /// What the registry should hold of one export: its last state. Where its definition is refused, the endpoints
-    /// under the definition that was taken before; where that is the refused one, what was taken.
+    /// What the registry should hold of one export: what is wanted, or what is held while just that is refused.
+    fn claim(&self, key: &ServiceKey) -> Option<Claim> {
+        let state = self.wanted(key)?;
+        let refused = self.refused.get(key).is_some_and(|refused| refused.leaf == state.leaf);
+        let stands = self.told.get(key).filter(|_| refused);
+        Some(Claim { leaf: stands.map_or(state.leaf, |held| held.leaf), state })
+    }
+
+    /// The last state of one export. Where its definition is refused, the endpoints under the definition that is held.
     pub(super) fn wanted(&self, key: &ServiceKey) -> Option<State> {
         let state = self.exports.get(key)?;
         if !self.refused.contains_key(key) {
             return Some(state.clone());
         }
-        let told = self.told.get(key)?;
-        if told.spec == state.spec || told.endpoints == state.endpoints {
-            return Some(told.clone());
-        }
-        let (spec, endpoints) = (Arc::clone(&told.spec), Arc::clone(&state.endpoints));
+        let (spec, endpoints) = (Arc::clone(&self.told.get(key)?.spec), Arc::clone(&state.endpoints));
         Some(State { leaf: Leaf::of(key, &spec, &endpoints), spec, endpoints })
     }
 
@@ -59,35 +103,35 @@ impl Outbox {
             && self.told.get(key).is_some_and(|told| *told.spec != *spec)
     }
 
-    pub(super) fn note_refusals(
-        &mut self,
-        results: &[OpAnswer],
-        sent: impl Fn(&ServiceKey) -> Option<State>,
-    ) {
+    /// Takes note of what is refused as it still is; `sent` names what was put.
+    pub(super) fn note_refusals(&mut self, results: &[OpAnswer], sent: impl Fn(&ServiceKey) -> Option<Leaf>) {
         for (key, result) in results {
             self.dirty.insert(key.clone());
-            let (Err(refusal), Some(sent)) = (result, sent(key)) else { continue };
-            if self.exports.get(key).is_some_and(|state| state.leaf == sent.leaf) {
-                self.refused.insert(key.clone(), RefusedSpec { spec: sent.spec, refusal: refusal.clone() });
+            let (Err(refusal), Some(leaf)) = (result, sent(key)) else { continue };
+            if let Some(state) = self.exports.get(key)
+                && self.wanted(key).is_some_and(|wanted| wanted.leaf == leaf)
+            {
+                let refused = Refused { spec: Arc::clone(&state.spec), leaf, refusal: refusal.clone() };
+                self.refused.insert(key.clone(), refused);
             }
         }
     }
 
-    pub(super) fn told_all(&mut self, told: BTreeMap<ServiceKey, State>) {
+    pub(super) fn told_all(&mut self, told: BTreeMap<ServiceKey, HeldExport>) {
         let keys: BTreeSet<_> =
             self.told.keys().chain(told.keys()).chain(self.exports.keys()).cloned().collect();
-        self.sum = told.values().map(|state| state.leaf).collect();
+        self.sum = told.values().map(|held| held.leaf).collect();
         self.told = told;
         for key in keys {
             self.compare(key);
         }
     }
 
-    pub(super) fn tell(&mut self, key: ServiceKey, state: Option<State>) {
-        let before = match state {
-            Some(state) => {
-                self.sum.add(state.leaf);
-                self.told.insert(key, state)
+    pub(super) fn tell(&mut self, key: ServiceKey, held: Option<HeldExport>) {
+        let before = match held {
+            Some(held) => {
+                self.sum.add(held.leaf);
+                self.told.insert(key, held)
             }
             None => {
                 self.sent_at.remove(&key);
@@ -100,8 +144,8 @@ impl Outbox {
     }
 
     pub(super) fn compare(&mut self, key: ServiceKey) {
-        let wanted = self.wanted(&key).map(|state| state.leaf);
-        if wanted == self.told.get(&key).map(|state| state.leaf) {
+        let claimed = self.claim(&key).map(|claim| claim.leaf);
+        if claimed == self.told.get(&key).map(|held| held.leaf) {
             self.pending.remove(&key);
         } else {
             self.pending.insert(key.clone());
@@ -112,6 +156,22 @@ impl Outbox {
     pub(super) fn due(&self, key: &ServiceKey) -> Timestamp {
         self.sent_at.get(key).map_or(Timestamp::ZERO, |sent| *sent + COALESCE)
     }
+}
+
+/// What a registry holds after a sync that it was told `claims` in.
+pub(super) fn after_sync(
+    claims: &BTreeMap<ServiceKey, Claim>,
+    results: &[OpAnswer],
+    mut held: BTreeMap<ServiceKey, HeldExport>,
+) -> BTreeMap<ServiceKey, HeldExport> {
+    let mut told: BTreeMap<_, _> = claims.iter().map(|(key, claim)| (key.clone(), claim.named())).collect();
+    for (key, result) in results {
+        let Some(claim) = claims.get(key) else { continue };
+        told.remove(key);
+        let stands = if result.is_ok() { Some(claim.state.held()) } else { held.remove(key) };
+        told.extend(stands.map(|stands| (key.clone(), stands)));
+    }
+    told
 }
 
 pub(super) fn put(key: &ServiceKey, state: &State) -> Op {

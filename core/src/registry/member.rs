@@ -2,12 +2,13 @@
 
 use crate::ids::{Build, ClusterUid, Instance, Region, ServiceKey};
 use crate::lease::Lease;
-use crate::model::{Export, MemberState, Part, PartSet, Section};
+use crate::model::{Export, HeldExport, MemberState, Part, PartSet, Section};
 use crate::rate::Bucket;
 use crate::time::Timestamp;
 use crate::validate::Refusal;
 use crate::version::{Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The field of the refusal of an export above the limit.
 pub const TOO_MANY: &str = "exports";
@@ -166,6 +167,12 @@ impl Member {
     /// What it exports. It is shown and merged as the member's state says.
     pub const fn exports(&self) -> &BTreeMap<ServiceKey, Export> {
         &self.exports
+    }
+
+    /// What is held of one export, for an owner who cannot have it replaced.
+    pub fn held(&self, key: &ServiceKey) -> Option<HeldExport> {
+        let export = self.exports.get(key)?;
+        Some(HeldExport { leaf: export.leaf, spec: Arc::clone(&export.spec) })
     }
 
     /// How many endpoints all its exports have.

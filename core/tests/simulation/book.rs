@@ -21,7 +21,7 @@ pub(crate) enum Said {
 }
 
 impl Said {
-    fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Gone | Self::Refused { stands: false })
     }
 }

@@ -54,11 +54,15 @@ impl World {
             Reply::Answer(answer) => {
                 controller.calls.remove(&call);
                 controller.note_refusals(&pending, &answer);
+                let stands = matches!(&answer, Answer::Synced { held, .. } if !held.is_empty());
                 let answer = match (pending, answer) {
                     (Pending::Renew, Answer::ActFailed(failure)) => Answer::RenewFailed(failure),
                     (_, answer) => answer,
                 };
                 controller.outbox.handle_answer(answer, now, self.rng.random());
+                if stands {
+                    self.count("leaders told what stands");
+                }
             }
             Reply::Removed | Reply::Nothing => return,
         }
@@ -143,7 +147,7 @@ impl World {
 impl Controller {
     /// Takes note of what a registry refused.
     fn note_refusals(&mut self, pending: &Pending, answer: &Answer) {
-        let (Answer::Written(results) | Answer::Synced(results)) = answer else { return };
+        let (Answer::Written(results) | Answer::Synced { results, .. }) = answer else { return };
         let (Pending::Act { put } | Pending::Sync { put, .. }) = pending else { return };
         for (key, _) in results.iter().filter(|(_, result)| result.is_err()) {
             let as_it_is = self.exports.get(key).map(|(leaf, _)| *leaf);

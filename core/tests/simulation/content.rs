@@ -20,7 +20,7 @@ pub(crate) fn random_spec(rng: &mut StdRng, created_at: WallTime) -> Arc<ExportS
         4 => ports.push(port("quic", Protocol::Udp, http)),
         5 => ports = vec![port("", Protocol::Tcp, 80)],
         // Of no Service that an API server takes.
-        60 => ports.push(port("again", Protocol::Tcp, http)),
+        6 => ports.push(port("again", Protocol::Tcp, http)),
         _ => {}
     }
     let headless = rng.random_bool(0.1);

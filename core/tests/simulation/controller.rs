@@ -178,12 +178,14 @@ impl World {
         self.watch(&mut controller);
         self.make_calls(&mut controller);
         controller.view.handle_timeout(now);
+        while let Some(key) = controller.outbox.next_dirty() {
+            controller.show_own(&key);
+        }
         while let Some(key) = controller.touched.pop_first().or_else(|| controller.view.next_dirty()) {
             if controller.leads && !self.reconcile(&mut controller, &key) {
                 return self.die(&controller);
             }
         }
-        while controller.outbox.next_dirty().is_some() {}
         let stream_due = match controller.stream {
             Some(stream) => stream.heard + TIMING.dead_stream(),
             None => controller.watch_at,
@@ -241,7 +243,13 @@ impl Controller {
                 self.outbox.unset(key);
             }
         }
-        self.view.set_own(key.clone(), exported.map(|(_, endpoints)| Arc::clone(endpoints)));
+        self.show_own(key);
+    }
+
+    /// Tells the view of the own export, if there is one that counts.
+    fn show_own(&mut self, key: &ServiceKey) {
+        let own = self.exports.get(key).filter(|_| self.outbox.is_exported(key));
+        self.view.set_own(key.clone(), own.map(|(_, endpoints)| Arc::clone(endpoints)));
     }
 
     pub(crate) fn tell_applied(&mut self, key: &ServiceKey, home: &crate::cluster::Cluster) {

@@ -64,10 +64,13 @@ impl World {
             let held =
                 member.exports().get(key).map(|export| (export.spec.clone(), export.endpoints.clone()));
             match exported.filter(|_| self.is_refused(place, key)) {
-                Some((spec, _)) => {
+                Some((spec, endpoints)) => {
                     let limited = self.policy.max_exports < keys().len();
                     let reason = limited || check_export(key, spec).is_err();
                     assert!(reason, "convergence: {key} of {} is refused", cluster_id(place));
+                    // Under the definition that was taken before.
+                    let current = held.is_none_or(|(_, held)| held == *endpoints);
+                    assert!(current, "convergence: the endpoints of {key} of {}", cluster_id(place));
                 }
                 None => assert_eq!(held.as_ref(), exported, "convergence: {key} of {}", cluster_id(place)),
             }
@@ -84,10 +87,6 @@ impl World {
     fn check_import(&self, importer: usize, key: &ServiceKey, dead: Option<usize>) {
         let home = &self.clusters[importer];
         let at = format!("convergence: {key} in {}", home.id);
-        if self.is_refused(importer, key) {
-            // Its own endpoints come from its own watch, and so the definition that it had stays.
-            return;
-        }
         // An expired cluster's definition stays in the merge, so that no cluster IP changes.
         let members = self.registry().members();
         let held: BTreeMap<ClusterId, (&Member, &Export)> = members

@@ -6,7 +6,7 @@ use crate::network::{Body, Reply, Request};
 use crate::witness::{Act, After, Call, Kind, Witness};
 use mcs_core::ids::{Build, ClusterId, Epoch, ServiceKey};
 use mcs_core::log::StateLog;
-use mcs_core::model::{Change, Frame, Object, Since};
+use mcs_core::model::{Change, Frame, HeldExport, Object, Since};
 use mcs_core::outbox::{Answer, Failure, OpAnswer};
 use mcs_core::registry::{Op, OpOutcome, Policy, Refused, Registry};
 use mcs_core::time::Timestamp;
@@ -26,8 +26,11 @@ pub(crate) struct Server {
     pub(crate) tick_at: Option<Timestamp>,
     pub(crate) witness: Witness,
     /// What became of the operations of the syncs that are open, by call.
-    results: BTreeMap<u64, Vec<OpAnswer>>,
+    results: BTreeMap<u64, Taken>,
 }
+
+/// What became of the operations of a sync so far, and what stands of what was refused.
+type Taken = (Vec<OpAnswer>, BTreeMap<ServiceKey, HeldExport>);
 
 /// A watch that the server answers.
 pub(crate) struct Watcher {
@@ -100,13 +103,17 @@ impl Server {
                     registry.begin_sync(&cluster, &uid, version, now)?;
                     registry.wanted(&cluster, &uid, version, &names)
                 });
-                self.results.insert(request.call, Vec::new());
+                self.results.insert(request.call, Taken::default());
                 result.map_or_else(|refused| failed(refused, true), Reply::Wants)
             }
             Body::SyncOps { version, ops } => {
                 match self.write((act, Kind::WithinSync), speaker, version, ops, book, now) {
                     Ok(answers) => {
-                        self.results.entry(request.call).or_default().extend(answers);
+                        let (results, held) = self.results.entry(request.call).or_default();
+                        let refused = answers.iter().filter(|(_, outcome)| outcome.is_err());
+                        let member = self.registry.member(&cluster);
+                        held.extend(refused.filter_map(|(key, _)| Some((key.clone(), member?.held(key)?))));
+                        results.extend(answers);
                         Reply::Nothing
                     }
                     Err(refused) => failed(refused, true),
@@ -116,8 +123,8 @@ impl Server {
                 let result = self.watched(book, now, Some((act, Kind::WithinSync)), |registry, _| {
                     registry.end_sync(&cluster, &uid, version, &named, now)
                 });
-                let results = self.results.remove(&request.call).unwrap_or_default();
-                done(result.map(|_| Answer::Synced(results)), true)
+                let (results, held) = self.results.remove(&request.call).unwrap_or_default();
+                done(result.map(|_| Answer::Synced { results, held }), true)
             }
             Body::Remove | Body::Leave => {
                 let leaver = matches!(request.body, Body::Leave).then_some(&uid);
@@ -154,8 +161,11 @@ impl Server {
             }
             Ok(outcomes)
         })?;
-        let refused = outcomes.iter().filter(|outcome| outcome.is_err()).count();
-        (0..refused).for_each(|_| self.witness.count("exports refused"));
+        let member = self.registry.member(&cluster);
+        let refused = keys.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_err());
+        for stands in refused.map(|(key, _)| member.is_some_and(|member| member.held(key).is_some())) {
+            self.witness.count(if stands { "changes refused" } else { "exports refused" });
+        }
         Ok(keys.into_iter().zip(outcomes).collect())
     }
 

@@ -165,6 +165,9 @@ impl Witness {
                 &members,
             );
             invariants::invariant_15_a_call_changes_one_cluster(act, *kind, before, &members);
+            if *kind == Kind::WithinSync {
+                invariants::invariant_02_a_sync_ends_what_its_leader_has_not(act, before, &members, book);
+            }
             match after.refused {
                 Some(Refused::Claimed { .. }) => self.count("ids claimed in vain"),
                 Some(Refused::TooManyWrites { .. }) => self.count("writes too many"),

@@ -19,7 +19,7 @@ use mcs_core::{
     view::{Applied, AppliedSource, Decision, NotHeld, Source, View},
 };
 use mcs_proto::{
-    client::{RegistryClient, Written},
+    client::{RegistryClient, Synced, Written},
     convert::{ConversionError, Member},
     status::CallFailed,
 };
@@ -193,7 +193,9 @@ impl Model {
                     stream.finish(&ops).await
                 };
                 match synced.await {
-                    Ok(synced) => Answer::Synced(synced.written.results),
+                    Ok(Synced { written: Written { results, held, .. }, .. }) => {
+                        Answer::Synced { results, held }
+                    }
                     Err(failed) => Answer::ActFailed(failed.into()),
                 }
             }
@@ -201,7 +203,7 @@ impl Model {
     }
 
     fn take(&self, answer: Answer) {
-        let is_told = matches!(answer, Answer::Synced(_) | Answer::Registered { differs: false, .. });
+        let is_told = matches!(answer, Answer::Synced { .. } | Answer::Registered { differs: false, .. });
         let registered = {
             let mut state = self.state();
             state.outbox.handle_answer(answer, SystemClock.elapsed(), rand::random());

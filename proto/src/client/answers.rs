@@ -1,11 +1,12 @@
 //! What a registry answers, in core's types.
 
 use crate::convert;
-use crate::convert::{ConversionError, WireEnum, read_sixteen, required};
+use crate::convert::{ConversionError, OpResult, WireEnum, read_sixteen, required};
 use crate::pb;
 use mcs_core::ids::{Build, Epoch, ServiceKey};
-use mcs_core::model::MemberState;
+use mcs_core::model::{HeldExport, MemberState};
 use mcs_core::validate::{Dropped, Refusal};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The answer to a Register.
@@ -67,16 +68,19 @@ pub struct Written {
     pub results: Vec<(ServiceKey, Result<(), Refusal>)>,
     /// Endpoints that were left out.
     pub dropped: Vec<(ServiceKey, Dropped)>,
+    /// What stands of exports that a sync was refused.
+    pub held: BTreeMap<ServiceKey, HeldExport>,
     /// Whether the registry's store is away.
     pub degraded: bool,
 }
 
 impl Written {
     pub(super) fn push(&mut self, result: pb::OpResult) -> Result<(), ConversionError> {
-        let (key, outcome) = convert::read_result(result)?;
+        let OpResult { key, outcome, held } = convert::read_result(result)?;
         let outcome = outcome.map(|dropped| {
             self.dropped.extend(dropped.into_iter().map(|dropped| (key.clone(), dropped)));
         });
+        self.held.extend(held.map(|held| (key.clone(), held)));
         self.results.push((key, outcome));
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::chunks::{CHUNK_BYTES, SetReader, split};
 use crate::pb;
 use crate::pb::op::Act;
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
-use mcs_core::model::ExportSpec;
+use mcs_core::model::{ExportSpec, HeldExport};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::text::shown;
 use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
@@ -283,16 +283,30 @@ pub fn result(key: pb::ServiceKey, result: Result<Vec<Dropped>, Refusal>) -> pb:
         field: dropped.field,
         problem: dropped.problem,
     };
-    pb::OpResult { key: Some(key), refused, dropped: dropped.into_iter().map(left_out).collect() }
+    pb::OpResult { key: Some(key), refused, dropped: dropped.into_iter().map(left_out).collect(), held: None }
+}
+
+/// What a registry holds of an export, as a message.
+pub fn held_export(held: &HeldExport) -> pb::HeldExport {
+    pb::HeldExport { leaf: held.leaf.to_bytes().to_vec(), spec: Some(held.spec.as_ref().into()) }
+}
+
+/// What became of a change, as a registry says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpResult {
+    /// The Service.
+    pub key: ServiceKey,
+    /// The endpoints that were left out, or why it is refused.
+    pub outcome: Result<Vec<Dropped>, Refusal>,
+    /// What stands of an export that a sync was refused.
+    pub held: Option<HeldExport>,
 }
 
 /// Reads what became of a change. What the registry says of it is cut to what can be shown.
 ///
 /// # Errors
-/// When its key is wrong.
-pub fn read_result(
-    result: pb::OpResult,
-) -> Result<(ServiceKey, Result<Vec<Dropped>, Refusal>), ConversionError> {
+/// When its key is wrong, or what is held cannot be read.
+pub fn read_result(result: pb::OpResult) -> Result<OpResult, ConversionError> {
     let key = read_key(result.key.as_ref())?;
     let left_out = |dropped: pb::DroppedEndpoint| Dropped {
         address: shown(&dropped.address, MAX_FIELD),
@@ -306,5 +320,12 @@ pub fn read_result(
         }),
         None => Ok(result.dropped.into_iter().map(left_out).collect()),
     };
-    Ok((key, outcome))
+    let held = result.held.map(read_held).transpose().map_err(|error| error.within("held"))?;
+    Ok(OpResult { key, outcome, held })
+}
+
+fn read_held(held: pb::HeldExport) -> Result<HeldExport, ConversionError> {
+    let spec = ExportSpec::try_from(required(held.spec, "spec")?)
+        .map_err(|error: ConversionError| error.within("spec"))?;
+    Ok(HeldExport { leaf: read_leaf(&held.leaf)?, spec: Arc::new(spec) })
 }

@@ -1,16 +1,18 @@
 //! What is written reads back equal.
 
-use crate::model::{cluster, frame, key, op, region, sum, uid, version};
+use crate::model::{cluster, frame, key, leaf, op, region, spec, sum, uid, version};
 use mcs_core::ids::ClustersetId;
+use mcs_core::model::HeldExport;
 use mcs_core::registry::Registration;
 use mcs_core::validate::{Dropped, Refusal};
-use mcs_proto::convert::{self, Member, OpReader, ReadOp};
+use mcs_proto::convert::{self, Member, OpReader, OpResult, ReadOp};
 use mcs_proto::frames::{FrameReader, steps};
 use mcs_proto::pb;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use prost::Message;
+use std::sync::Arc;
 use std::time::Duration;
 
 proptest! {
@@ -52,14 +54,18 @@ proptest! {
     }
 
     #[test]
-    fn every_result_reads_back_equal(key in key(), field in "[ -~]{0,9}", problem in "[ -~]{0,9}", refused in any::<bool>()) {
+    fn every_result_reads_back_equal(
+        key in key(), field in "[ -~]{0,9}", problem in "[ -~]{0,9}", refused in any::<bool>(), held in of((leaf(), spec()))
+    ) {
         let outcome = if refused {
             Err(Refusal::new(field, problem))
         } else {
             Ok(vec![Dropped { address: "10.0.0.1".to_owned(), field, problem }])
         };
-        let message = convert::result((&key).into(), outcome.clone());
-        prop_assert_eq!(convert::read_result(message), Ok((key, outcome)));
+        let held = held.map(|(leaf, spec)| HeldExport { leaf, spec: Arc::new(spec) });
+        let mut message = convert::result((&key).into(), outcome.clone());
+        message.held = held.as_ref().map(convert::held_export);
+        prop_assert_eq!(convert::read_result(message), Ok(OpResult { key, outcome, held }));
     }
 
     /// Whatever bytes arrive, reading them ends in a value or an error.

@@ -9,7 +9,9 @@ use mcs_core::ids::ServiceKey;
 use mcs_core::text::shown;
 use mcs_core::version::Version;
 use mcs_proto::chunks::pack;
-use mcs_proto::convert::{ConversionError, Member, OpReader, read_key, read_leaf, read_version, result};
+use mcs_proto::convert::{
+    ConversionError, Member, OpReader, held_export, read_key, read_leaf, read_version, result,
+};
 use mcs_proto::pb;
 use mcs_proto::pb::sync_request::Step as Ask;
 use mcs_proto::pb::sync_response::Step as Tell;
@@ -125,7 +127,9 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
                     for (key, outcome) in
                         self.service.write_within_sync(&self.writer, self.version, vec![op])?
                     {
-                        tell(answers, Tell::Result(result(key, outcome))).await;
+                        let held = outcome.is_err().then(|| self.service.held(&self.writer, &key)).flatten();
+                        let held = held.as_ref().map(held_export);
+                        tell(answers, Tell::Result(pb::OpResult { held, ..result(key, outcome) })).await;
                     }
                 }
                 Some(Ask::End(_)) => break,

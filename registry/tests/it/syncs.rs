@@ -1,10 +1,13 @@
 //! Syncs, and sets above what one message may carry.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use mcs_core::ids::ServiceKey;
-use mcs_core::model::{Frame, Object};
+use mcs_core::model::{ExportSpec, Frame, HeldExport, Object};
 use mcs_core::registry::Op;
 use mcs_core::version::{Leaf, Sum, Version};
-use mcs_proto::client::Written;
+use mcs_proto::client::{Synced, Written};
 
 use crate::started::{Started, endpoints, key, leaf, prod, put, read_set, registration};
 
@@ -32,6 +35,32 @@ async fn a_sync_sends_what_differs_and_deletes_what_it_does_not_name() {
 
     let sum: Sum = now.iter().map(leaf).collect();
     assert!(!registry.client.renew(&east.member, version, sum).await.unwrap().differs);
+}
+
+/// A leader goes on from there that has not told the earlier state itself.
+#[tokio::test]
+async fn a_sync_is_told_what_stands_of_an_export_that_is_refused() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    let cart = put("cart", 1);
+    east.write(std::slice::from_ref(&cart)).await;
+    let Op::Put { leaf, spec, endpoints, .. } = cart else { panic!() };
+    let mut broken = ExportSpec::clone(&spec);
+    broken.ports[0].name = "Web".to_owned();
+    let bad = |name| Op::Put {
+        key: key(name),
+        leaf: Leaf::default(),
+        spec: Arc::new(broken.clone()),
+        endpoints: endpoints.clone(),
+    };
+
+    let now = [bad("cart"), bad("new")];
+    let version = east.next();
+    let (_, sync) = registry.client.begin_sync(&east.member, version, &names(&now)).await.unwrap();
+    let Synced { written, deleted } = sync.finish(&now).await.unwrap();
+    assert!(written.results.iter().all(|(_, result)| result.is_err()), "{:?}", written.results);
+    assert_eq!((written.held, deleted), (BTreeMap::from([(key("cart"), HeldExport { leaf, spec })]), 0));
+    assert!(!registry.client.renew(&east.member, version, Sum::from_iter([leaf])).await.unwrap().differs);
 }
 
 #[tokio::test]

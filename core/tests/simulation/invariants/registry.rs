@@ -13,6 +13,25 @@ use mcs_core::timing::MAX_TICK;
 use mcs_core::version::{Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// 2, in the registry: a sync takes away only what its leader has not, or has as no registry took it. So no change of
+/// leader takes anything away.
+pub(crate) fn invariant_02_a_sync_ends_what_its_leader_has_not(
+    act: &Act,
+    before: &Before,
+    after: &Members,
+    book: &Book,
+) {
+    let cluster = cluster_id(act.cluster);
+    let (Some(old), Some(new)) = (before.members.get(&cluster), after.get(&cluster)) else { return };
+    for key in old.exports.keys().filter(|key| !new.exports.contains_key(*key)) {
+        let said = book.as_of(act.cluster, key, act.version.unwrap_or_default());
+        assert!(
+            said.iter().any(|said| said.is_gone()),
+            "invariant 2: the end of a sync of {cluster} took {key}, which was said to be {said:?}"
+        );
+    }
+}
+
 /// 3. No member expires that renewed within a lease.
 pub(crate) fn invariant_03_no_renewed_member_expires(witness: &Witness, cluster: &ClusterId, now: Timestamp) {
     let silent = witness.renewed.get(cluster).map(|(_, at)| now.since(*at));

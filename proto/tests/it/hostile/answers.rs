@@ -118,11 +118,14 @@ fn answer(call: Option<&Call>, what: What) -> Option<Answer> {
             Err(error) => Some(Answer::RenewFailed(failure(error.into()))),
         },
         What::Written(answer) => match Written::try_from(answer) {
-            Ok(written) => Some(Answer::Written(results(written))),
+            Ok(written) => Some(Answer::Written(told(written).results)),
             Err(error) => Some(Answer::ActFailed(failure(error.into()))),
         },
         What::Synced(Answers { stream }) => match synced(stream) {
-            Ok(written) => Some(Answer::Synced(results(written))),
+            Ok(written) => {
+                let Written { results, held, .. } = told(written);
+                Some(Answer::Synced { results, held })
+            }
             Err(error) => Some(Answer::ActFailed(failure(error.into()))),
         },
         What::Failed(Trailers { code, message, details }) => {
@@ -150,14 +153,14 @@ fn synced(stream: Vec<pb::SyncResponse>) -> Result<Written, ConversionError> {
     Written::try_from(pb::WriteResponse { results, degraded: false })
 }
 
-fn results(written: Written) -> Vec<mcs_core::outbox::OpAnswer> {
+fn told(written: Written) -> Written {
     for (_, dropped) in &written.dropped {
         assert_told(&dropped.to_string());
     }
     for refusal in written.results.iter().filter_map(|(_, result)| result.as_ref().err()) {
         assert_told(&refusal.to_string());
     }
-    written.results
+    written
 }
 
 fn failure(failed: CallFailed) -> Failure {

@@ -5,8 +5,8 @@ use super::{answers, members, watch};
 use mcs_core::ids::{Build, ClustersetId, Epoch, Region};
 use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{
-    Change, Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, Header, IpFamily, MemberState,
-    Object, ObjectKey, Part, PartSet, Port, Protocol, Section, SessionAffinity,
+    Change, Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, Header, HeldExport, IpFamily,
+    MemberState, Object, ObjectKey, Part, PartSet, Port, Protocol, Section, SessionAffinity,
 };
 use mcs_core::registry::{Op, Refused, Registration};
 use mcs_core::time::WallTime;
@@ -314,11 +314,13 @@ fn accepted() -> answers::Script {
         convert::result(cart.clone(), Ok(vec![dropped])),
         convert::result(till.clone(), Err(Refusal::new("ports[0].name", "\"Web\" must be a label"))),
     ];
+    let held = HeldExport { leaf: Leaf::from_bytes([3; 16]), spec: Arc::default() };
+    let held = convert::held_export(&held);
     let sync = [
         Tell::Wants(pb::SyncWants { keys: vec![cart, till] }),
         Tell::WantsEnd(pb::SyncWantsEnd {}),
         Tell::Result(results[0].clone()),
-        Tell::Result(results[1].clone()),
+        Tell::Result(pb::OpResult { held: Some(held), ..results[1].clone() }),
         Tell::Done(pb::SyncDone { deleted: 1, degraded: false }),
     ];
     let stream = sync.into_iter().map(|step| pb::SyncResponse { step: Some(step) }).collect();
