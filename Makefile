@@ -131,16 +131,16 @@ advisories: ## Check dependencies for known vulnerabilities (needs cargo-deny an
 
 .PHONY: openapi
 openapi: ## Write docs/openapi.json anew from the routes and the proto files
-	UPDATE_OPENAPI=1 cargo test --locked -p mcs-registry --test it the_document_checked_in
+	UPDATE_OPENAPI=1 cargo test --locked -p mcs-registry --test it the_document_checked_in | .ci/some-tests
 
 .PHONY: openapi-check
 openapi-check:
-	cargo test --locked -p mcs-registry --test it the_document_checked_in
+	cargo test --locked -p mcs-registry --test it the_document_checked_in | .ci/some-tests
 
 .PHONY: crds
 crds: ## Write the CRDs anew from the types of the controller
-	UPDATE_CRDS=1 cargo test --locked -p mcs-controller --test it crds::
+	UPDATE_CRDS=1 cargo test --locked -p mcs-controller --test it crds:: | .ci/some-tests
 
 .PHONY: crds-check
 crds-check:
-	cargo test --locked -p mcs-controller --test it crds::
+	cargo test --locked -p mcs-controller --test it crds:: | .ci/some-tests

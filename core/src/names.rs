@@ -41,10 +41,6 @@ pub const ABOUT_VERSION_OLD: &str = "v1alpha1";
 pub const KIND_CLUSTER_PROPERTY: &str = "ClusterProperty";
 /// The resource of [`KIND_CLUSTER_PROPERTY`].
 pub const RESOURCE_CLUSTER_PROPERTIES: &str = "clusterproperties";
-/// The ClusterProperty that holds the cluster's id (KEP-2149).
-pub const PROPERTY_CLUSTER_ID: &str = "cluster.clusterset.k8s.io";
-/// The ClusterProperty that holds the clusterset's id (KEP-2149).
-pub const PROPERTY_CLUSTERSET_ID: &str = "clusterset.k8s.io";
 /// The namespace whose UID tells two clusters with one id apart.
 pub const NAMESPACE_OF_UID: &str = "kube-system";
 
@@ -60,8 +56,6 @@ pub const LABEL_SLICE_SERVICE: &str = "kubernetes.io/service-name";
 pub const LABEL_SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// On nodes and imported slices: the region (Kubernetes).
 pub const LABEL_REGION: &str = "topology.kubernetes.io/region";
-/// On nodes: the zone (Kubernetes).
-pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 /// On all that this system makes; the value is [`MANAGED_BY`] (Kubernetes' recommended labels).
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// On a Service, with the value [`EXPORT_WANTED`]: it gets a ServiceExport.

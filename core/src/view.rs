@@ -279,16 +279,6 @@ impl View {
         self.watch.complete
     }
 
-    /// The registry process that was heard last.
-    pub const fn epoch(&self) -> Option<Epoch> {
-        self.watch.epoch
-    }
-
-    /// The revision reached there.
-    pub const fn revision(&self) -> u64 {
-        self.watch.revision
-    }
-
     /// Where a broken watch can go on; none while a snapshot is half told.
     pub const fn resume(&self) -> Option<(Epoch, u64)> {
         match self.watch.epoch {

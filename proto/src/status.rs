@@ -1,24 +1,5 @@
-//! Refusals ↔ gRPC codes: one table, both ways.
-//!
-//! | refusal | code | reason and metadata |
-//! |---|---|---|
-//! | a field is wrong | INVALID_ARGUMENT | `INVALID_FIELD`: `field`, `problem` |
-//! | an old term | FAILED_PRECONDITION | `OLD_TERM`: `floor`, the highest term seen |
-//! | two clusters with one id | ALREADY_EXISTS | `CLAIMED`: `cluster`, `holder`, `caller` |
-//! | a cluster that is not known | NOT_FOUND | `UNKNOWN_CLUSTER`: `cluster` |
-//! | an active cluster is to be removed | FAILED_PRECONDITION | `LEASE_ACTIVE`: `cluster` |
-//! | too many clusters or clustersets, or a call that is too large | RESOURCE_EXHAUSTED | `LIMIT`: `limit`, `most` |
-//! | the caller's certificate does not allow it | PERMISSION_DENIED | `DENIED` |
-//! | a cluster that writes too often, or a registry that holds too much of requests under way | RESOURCE_EXHAUSTED | `BUSY`: `limit`, `most` |
-//! | a registry with too many connections or streams; another may have room | RESOURCE_EXHAUSTED | `FULL`: `limit`, `most` |
-//! | a sync that was overtaken | ABORTED | `NO_SYNC`: `cluster` |
-//! | an export or import is not there (REST) | NOT_FOUND | `ABSENT` |
-//! | a path is not served (REST) | NOT_FOUND | `NO_ROUTE` |
-//! | a method is not served at a path (REST) | UNIMPLEMENTED | `NO_METHOD` |
-//! | a body is not JSON (REST) | INVALID_ARGUMENT | `MEDIA_TYPE` |
-//! | a request comes too slowly | DEADLINE_EXCEEDED | `TOO_SLOW` |
-//! | the caller's time for a call (`grpc-timeout`) has passed | DEADLINE_EXCEEDED | `LATE` |
-//! | the registry ends, or its store is away | UNAVAILABLE | `UNAVAILABLE` |
+//! Refusals ↔ gRPC codes with reasons, both ways. `docs/registry.md` (Codes) lists them, with what goes with each and what
+//! a caller does.
 //!
 //! Reasons travel as `google.rpc.ErrorInfo`; people read the message, programs the code and the reason.
 

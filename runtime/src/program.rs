@@ -87,6 +87,7 @@ mod tests {
 
     /// The program itself, when the test binary was started for it.
     #[test]
+    #[ignore = "started by the tests above"]
     fn the_program_of_the_tests_above() {
         let Ok(on_drain) = std::env::var(ON_DRAIN) else {
             return;
@@ -112,7 +113,12 @@ mod tests {
     impl Program {
         fn start(on_drain: &str) -> Self {
             let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "--nocapture", "program::tests::the_program_of_the_tests_above"])
+                .args([
+                    "--exact",
+                    "--ignored",
+                    "--nocapture",
+                    "program::tests::the_program_of_the_tests_above",
+                ])
                 .env(ON_DRAIN, on_drain)
                 .stdout(Stdio::piped())
                 .spawn()

@@ -1,5 +1,5 @@
-//! What `docs/registry.md` lists is what the registry has: flags with their defaults, and lines of the log. Its metrics
-//! are held by [`crate::metrics`], its example of a merge by the core's tests.
+//! What `docs/registry.md` lists is what the registry has: flags with their defaults, lines of the log, and reasons of
+//! refusals. Its metrics are held by [`crate::metrics`], its example of a merge by the core's tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -59,6 +59,18 @@ fn every_line_of_the_log_is_documented_with_its_level() {
         })
         .collect();
     assert_eq!(documented, logged);
+}
+
+#[test]
+fn every_reason_of_a_refusal_is_documented() {
+    let section = GUIDE.split_once("## Codes").unwrap().1.split_once("\n## ").unwrap().0;
+    let reasons = section.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").nth(1));
+    let documented: BTreeSet<&str> = reasons.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let texts = include_str!("../../../proto/src/status.rs").lines().filter_map(|line| {
+        let (_, text) = line.split_once("const ")?.1.split_once(": &str = \"")?;
+        text.strip_suffix("\";").filter(|text| !text.contains('.'))
+    });
+    assert_eq!(documented, texts.collect());
 }
 
 /// The messages that the sources of a folder log, with their levels.
