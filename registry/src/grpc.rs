@@ -27,7 +27,7 @@ use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::service::Service;
 
-/// Why the port is no longer served.
+/// Why the port cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failed {
     /// What reflection tells is damaged.
