@@ -4,7 +4,7 @@ use mcs_core::timing::{MIN_ANSWER, Timing};
 use std::time::Duration;
 
 #[test]
-fn the_default_lease_gives_the_durations_of_the_contract() {
+fn the_default_lease_gives_the_documented_durations() {
     let timing = Timing::default();
     let seconds = [
         timing.lease(),

@@ -73,7 +73,7 @@ fn conflicts_are_joined_in_a_fixed_order_and_named_with_winner_and_numbers() {
 }
 
 #[test]
-fn every_field_has_its_reason_in_the_order_of_the_contract() {
+fn every_field_has_its_reason_in_a_fixed_order() {
     assert_eq!(
         ConflictField::ALL.map(ConflictField::reason).join(","),
         "PortConflict,TypeConflict,SessionAffinityConflict,SessionAffinityConfigConflict,\

@@ -88,7 +88,7 @@ fn files_of_tls_that_cannot_be_used_end_it_with_code_1_and_are_named_with_the_ca
 }
 
 #[test]
-fn flags_give_the_configuration_and_their_defaults_are_the_contract() {
+fn flags_give_the_configuration_and_have_the_documented_defaults() {
     let read = |flags: &[&str]| {
         let args = std::iter::once("mcs-registry").chain(flags.iter().copied());
         mcs_runtime::args::try_parse::<Args>(&mcs_runtime::args::MCS, args).unwrap()
