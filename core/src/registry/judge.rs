@@ -66,7 +66,8 @@ impl Registry {
     /// Renews a lease, and compares what is held with what the member has. `version` is that of the last act that
     /// ended for the caller; while a newer act is under way or was lost, there is nothing to compare.
     ///
-    /// A member whose lease had run out is back at once, as it was.
+    /// A member whose lease had run out is back at once, as it was, if that is what it has. Otherwise it stays hidden until
+    /// a sync has ended: what it had before is not shown again.
     ///
     /// # Errors
     /// The cluster is not registered, the id is another cluster's, or the term is below the highest seen.
@@ -152,7 +153,9 @@ impl Registry {
         for (cluster, member) in &mut self.members {
             if member.holds_its_id() {
                 member.lease = Lease::renewed_at(judged);
-                member.standing = Standing::Running;
+                if member.standing == Standing::Held {
+                    member.standing = Standing::Running;
+                }
                 reschedule(&mut self.due, cluster, member, member.lease.deadline(timing));
                 self.journal.tell_section(cluster, member);
             }
@@ -165,11 +168,11 @@ impl Registry {
         let Some(member) = self.members.get_mut(cluster) else { return true };
         member.last_renewed = now;
         member.lease = member.lease.renewed(timing, judged);
-        member.standing = Standing::Running;
         reschedule(&mut self.due, cluster, member, member.lease.deadline(timing));
         let mut act = Act::default();
         let comparable = version >= member.mark;
         let differs = comparable && sum != member.sum;
+        member.renewed(comparable && !differs);
         if version > member.mark {
             // It went on elsewhere: what it began before is over here.
             member.mark = version;
@@ -186,12 +189,21 @@ impl Registry {
 
     fn decide(&mut self, cluster: &ClusterId, judged: Timestamp) {
         let timing = self.policy.timing;
-        let Some(member) = self.members.get(cluster) else { return };
-        if let Standing::Expired { .. } = member.standing {
-            self.counts.collected += 1;
-            self.drop_member(cluster);
-            self.journal.tell(ObjectKey::Section(cluster.clone()), None);
-            return;
+        let Some(member) = self.members.get_mut(cluster) else { return };
+        match member.standing {
+            Standing::Expired { renews: false, .. } => {
+                self.counts.collected += 1;
+                self.drop_member(cluster);
+                self.journal.tell(ObjectKey::Section(cluster.clone()), None);
+                return;
+            }
+            // It is hidden already: no hold would keep anything.
+            Standing::Expired { at, renews: true } => {
+                member.standing = Standing::Expired { at, renews: false };
+                reschedule(&mut self.due, cluster, member, member.lease.collected_at(timing));
+                return;
+            }
+            Standing::Running | Standing::Held => {}
         }
         let members = &self.members;
         let held_before = self.hold.until().is_some();
@@ -209,7 +221,7 @@ impl Registry {
         }
         self.counts.expired += 1;
         if member.whole {
-            member.standing = Standing::Expired { at: judged };
+            member.standing = Standing::Expired { at: judged, renews: false };
             reschedule(&mut self.due, cluster, member, member.lease.collected_at(timing));
             self.journal.tell_section(cluster, member);
         } else {
@@ -259,8 +271,8 @@ pub(super) fn census(members: &BTreeMap<ClusterId, Member>, timing: Timing, judg
     let mut census = Census::default();
     for member in members.values() {
         let (counts, silent) = match member.standing {
-            Standing::Expired { at } => {
-                let recent = !(at + timing.lease()).has_passed(judged);
+            Standing::Expired { at, renews } => {
+                let recent = !renews && !(at + timing.lease()).has_passed(judged);
                 (recent, recent)
             }
             Standing::Running | Standing::Held => (true, member.lease.is_late(timing, judged)),

@@ -53,8 +53,9 @@ pub(super) enum Standing {
     Running,
     /// It has run out, and the verdict waits.
     Held,
-    /// It has run out; the verdict was at this moment of the judging clock.
-    Expired { at: Timestamp },
+    /// It has run out; the verdict was at this moment of the judging clock. A member that `renews` since, and has something
+    /// else than what is held, keeps its id and stays hidden until that is repaired: what it had is not shown again.
+    Expired { at: Timestamp, renews: bool },
 }
 
 /// A sync that has begun.
@@ -182,7 +183,15 @@ impl Member {
 
     /// Whether another cluster may not take its id.
     pub(super) const fn holds_its_id(&self) -> bool {
-        !matches!(self.standing, Standing::Expired { .. })
+        !matches!(self.standing, Standing::Expired { renews: false, .. })
+    }
+
+    /// Takes a sign of life. What is hidden stays so unless it is `proven`.
+    pub(super) const fn renewed(&mut self, proven: bool) {
+        self.standing = match self.standing {
+            Standing::Expired { at, .. } if !proven => Standing::Expired { at, renews: true },
+            Standing::Expired { .. } | Standing::Held | Standing::Running => Standing::Running,
+        };
     }
 
     /// Whether a sync of `version` has begun and is not over.
@@ -210,9 +219,13 @@ impl Member {
         })
     }
 
-    /// Takes it for proven that what is held is all, as of the newest act. Says whether that is so for the first time.
+    /// Takes it for proven that what is held is all, as of the newest act: a member that renews is shown again. Says whether
+    /// that is so for the first time.
     pub(super) const fn prove(&mut self) -> bool {
         let first = !self.whole;
+        if let Standing::Expired { renews: true, .. } = self.standing {
+            self.standing = Standing::Running;
+        }
         self.whole = true;
         self.behind = false;
         self.as_of = self.mark;

@@ -45,7 +45,9 @@ impl Registry {
         let judged = self.clock.now();
         let (lease, timing) = (Lease::renewed_at(judged), self.policy.timing);
         let (standing, due) = match state {
-            MemberState::Expired => (Standing::Expired { at: judged }, lease.collected_at(timing)),
+            MemberState::Expired => {
+                (Standing::Expired { at: judged, renews: false }, lease.collected_at(timing))
+            }
             MemberState::Syncing | MemberState::Active | MemberState::Held => {
                 (Standing::Running, lease.deadline(timing))
             }

@@ -2,7 +2,7 @@
 
 use crate::fixture::{Fixture, cluster, put, sum_of};
 use mcs_core::model::MemberState;
-use mcs_core::registry::{Counts, Registered, Renewed};
+use mcs_core::registry::{Counts, Refused, Registered, Renewed};
 use mcs_core::time::Timestamp;
 use mcs_core::version::Sum;
 use std::time::Duration;
@@ -75,15 +75,73 @@ fn o33_the_exports_of_an_expired_cluster_stay_in_the_merge() {
     );
 }
 
-#[test]
-fn a_member_that_returns_with_other_exports_is_back_at_once_and_syncs() {
+/// A member whose lease has run out, and that renews with something else than what is held.
+fn returned() -> Fixture {
     let mut fixture = Fixture::with_members(&["east"]);
     fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"])]);
     fixture.until(40);
     fixture.told();
     let renewed = fixture.renew("east", "1.3", sum_of(&[put("web", &["10.1.0.9"])]));
-    assert_eq!(renewed, Ok(Renewed { state: MemberState::Active, differs: true }));
-    assert_eq!(fixture.told(), ["east active whole 1.2"]);
+    assert_eq!(renewed, Ok(Renewed { state: MemberState::Expired, differs: true }));
+    assert_eq!(fixture.told(), [""; 0]);
+    fixture
+}
+
+#[test]
+fn a_member_that_returns_with_other_exports_stays_hidden_until_its_sync_has_ended() {
+    let mut fixture = returned();
+    fixture.begin("east", "1.4");
+    fixture.wrote("east", "1.4", vec![put("web", &["10.1.0.9"])]);
+    assert_eq!(fixture.told(), ["part web of east 1.4 [10.1.0.9]", "east expired whole 1.2"]);
+    assert_eq!(fixture.end("east", "1.4", &["web"]), Ok(0));
+    assert_eq!(fixture.told(), ["east active whole 1.4"]);
+}
+
+#[test]
+fn a_member_that_returns_by_a_registration_is_shown_by_its_sum_too() {
+    let mut fixture = returned();
+    let other = sum_of(&[put("web", &["10.1.0.9"])]);
+    assert_eq!(fixture.register("east", "2.1", other), Ok(Registered { differs: true }));
+    assert_eq!(fixture.state("east"), Some(MemberState::Expired));
+    let held = sum_of(&[put("web", &["10.1.0.1"])]);
+    assert_eq!(fixture.register("east", "2.2", held), Ok(Registered { differs: false }));
+    assert_eq!(fixture.told(), ["east active whole 2.2"]);
+}
+
+/// What is under way cannot be compared, so it proves nothing.
+#[test]
+fn a_renewal_that_an_act_has_overtaken_shows_nothing_again() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    fixture.wrote("east", "1.2", vec![put("web", &["10.1.0.1"])]);
+    fixture.until(40);
+    let renewed = fixture.renew("east", "1.1", sum_of(&[put("web", &["10.1.0.1"])]));
+    assert_eq!(renewed, Ok(Renewed { state: MemberState::Expired, differs: false }));
+}
+
+#[test]
+fn a_member_that_renews_while_it_is_hidden_keeps_its_id_and_no_longer_than_a_lease() {
+    let mut fixture = returned();
+    fixture.until_millis(69_900);
+    let claimed = fixture.register_as("east", "u-2", "1.1", Sum::EMPTY);
+    assert!(matches!(claimed, Err(Refused::Claimed { .. })), "{claimed:?}");
+    fixture.until_millis(70_000);
+    assert_eq!(fixture.told(), [""; 0]);
+    assert_eq!(fixture.registry.counts(), Counts { expired: 1, differing: 1, ..Counts::default() });
+    let claimed = fixture.register_as("east", "u-2", "1.1", Sum::EMPTY);
+    assert_eq!(claimed, Ok(Registered { differs: false }));
+}
+
+/// A pause counts its lease anew, as that of all; it shows nothing.
+#[test]
+fn a_member_that_is_hidden_stays_so_over_a_pause() {
+    let mut fixture = returned();
+    fixture.stall_until_millis(100_000);
+    fixture.registry.handle_timeout(fixture.now());
+    fixture.until_millis(129_900);
+    assert_eq!(fixture.told(), [""; 0]);
+    assert!(fixture.register_as("east", "u-2", "1.1", Sum::EMPTY).is_err());
+    fixture.until_millis(130_000 + 7 * 24 * 60 * 60 * 1000);
+    assert_eq!(fixture.told().last().map(String::as_str), Some("east gone"));
 }
 
 #[test]

@@ -145,6 +145,7 @@ const HAPPENS: &[&str] = &[
     "leaders deposed",
     "leaders told what stands",
     "long mass silences",
+    "members back",
     "objects deleted by hand",
     "old leaders woken",
     "old terms refused",

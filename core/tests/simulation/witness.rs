@@ -186,6 +186,11 @@ impl Witness {
                 self.taken_over = Some(cluster.clone());
                 invariants::invariant_15_an_id_changes_hands_after_its_lease(cluster, facts);
             }
+            let is_back = |new: &Facts| new.uid == facts.uid && new.state.is_listed();
+            if facts.state == MemberState::Expired && members.get(cluster).is_some_and(|new| is_back(new)) {
+                self.count("members back");
+                invariants::invariant_05_who_is_back_is_whole(after.registry, cluster);
+            }
             let expired = members.get(cluster).is_none_or(|facts| facts.state == MemberState::Expired);
             if facts.state != MemberState::Expired && expired && removed != Some(cluster) {
                 self.count("verdicts");

@@ -20,6 +20,9 @@ fn a_lease_that_runs_out_is_noted_and_so_is_the_return() {
     fixture.pass(LEASE);
     assert_eq!(fixture.noted(), [Verdict::Expired { cluster: id("east"), silent: LEASE, exports: 1 }]);
     fixture.register("east", "u-1", Sum::EMPTY);
+    assert_eq!(fixture.noted(), [], "what it has is not held");
+    let held = fixture.registry.member(&id("east")).unwrap().sum();
+    fixture.register("east", "u-1", held);
     assert_eq!(fixture.noted(), [Verdict::Back(id("east"))]);
     fixture.pass(LEASE);
     fixture.noted();

@@ -84,6 +84,14 @@ pub(crate) fn invariant_05_a_section_names_what_is_held(
     }
 }
 
+/// 5, in the registry: a member that was hidden is shown again with all that it has, never with what it had.
+pub(crate) fn invariant_05_who_is_back_is_whole(registry: &Registry, cluster: &ClusterId) {
+    assert!(
+        registry.proven(cluster).is_some(),
+        "invariant 5: {cluster} is shown again, and what is held is not known to be what it has"
+    );
+}
+
 /// 6. An object as lists show it is the one that the log replays to.
 pub(crate) fn invariant_06_list_and_log_agree(registry: &Registry, log: &StateLog<Object>, key: &ObjectKey) {
     let listed = match key {

@@ -52,6 +52,7 @@ async fn a_watch_tells_a_snapshot_and_then_what_grpc_writes() {
         "definition": import["definition"],
         "participants": import["participants"],
         "conflicts": [],
+        "more": false,
     });
     assert_eq!(*header, json!({"revision": at(header), "header": merged}));
     let endpoints = json!({
