@@ -67,7 +67,7 @@ pub(crate) async fn run(registries: &[RegistryClient], args: &Describe) -> Resul
                 }
                 return Ok(description.print(args.output)?);
             }
-            Err(error) if error.blames_connection() => {
+            Err(error) if error.blames_connection() && !matches!(error, CallFailed::Denied { .. }) => {
                 tried.push((url.clone(), error));
             }
             Err(source) => {

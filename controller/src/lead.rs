@@ -10,6 +10,7 @@ use crate::events::Events;
 use crate::index::Index;
 use crate::leader::Claim;
 use crate::metrics::Metrics;
+use crate::subscription::Prepared;
 use crate::writes::Writer;
 use crate::{exports, imports, session, subscription};
 use mcs_core::ids::ServiceKey;
@@ -67,6 +68,10 @@ pub(crate) struct Lead {
     pub(crate) outbox_changed: Notify,
     /// The registry to talk to, by its place in the order.
     pub(crate) url: watch::Sender<usize>,
+    /// A better registry than that, to which the lead may go over.
+    pub(crate) candidate: watch::Sender<Option<usize>>,
+    /// The watch of the candidate, when it has told all.
+    pub(crate) prepared: Mutex<Option<Prepared>>,
     /// What the API server keeps of what is written.
     pub(crate) server: Server,
     /// Exports that are being deleted, and until when their finalizers wait for a registry.
@@ -103,6 +108,8 @@ impl Lead {
             view: Mutex::new(view),
             outbox_changed: Notify::new(),
             url: watch::Sender::new(0),
+            candidate: watch::Sender::new(None),
+            prepared: Mutex::default(),
             server: Server { slices_present: AtomicBool::new(true), node_hints: AtomicBool::new(true) },
             finishing: Mutex::default(),
         };
@@ -122,6 +129,7 @@ impl Lead {
         tokio::join!(
             session::run(self),
             subscription::run(self),
+            subscription::prepare(self),
             self.index.exports.work(clock, EXPORT_WORKERS, |key| exports::reconcile(self, key)),
             self.index.imports.work(clock, IMPORT_WORKERS, |key| imports::reconcile(self, key)),
         );
@@ -135,6 +143,18 @@ impl Lead {
     /// What may be believed of the clusterset.
     pub(crate) fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells those who watch registries which to watch now.
+    pub(crate) fn follow_registries(&self) {
+        let (url, candidate) = {
+            let outbox = self.outbox();
+            (outbox.url(), outbox.candidate())
+        };
+        // In this order: what was prepared for a candidate is taken when that has become the registry in use.
+        self.url.send_if_modified(|known| std::mem::replace(known, url) != url);
+        self.candidate.send_if_modified(|known| std::mem::replace(known, candidate) != candidate);
+        self.outbox_changed.notify_one();
     }
 
     /// The right and the means to write.

@@ -9,8 +9,9 @@ use mcs_core::outbox::{Answer, Call, Failure};
 use mcs_core::registry::Registration;
 use mcs_proto::client::{RegistryClient, Written};
 use mcs_proto::status::CallFailed;
+use mcs_proto::url::RegistryUrl;
 use mcs_runtime::clock::sleep_until;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
@@ -28,14 +29,18 @@ const LAPSED: Duration = Duration::from_millis(200);
 /// Keeps the registry told, until dropped.
 pub(crate) async fn run(lead: &Lead) {
     let mut calls = FuturesUnordered::new();
+    let mut probes = FuturesUnordered::new();
     let mut standing = Standing::default();
-    let mut failing = None;
+    let mut failing = BTreeMap::new();
     loop {
         // A claim that has lapsed ends this lead in a moment; until then nothing more is said.
         while lead.claim.may_write()
             && let Some((call, registry)) = next_call(lead)
         {
             calls.push(carry_out(lead, call, registry));
+        }
+        while let Some(url) = lead.outbox().next_probe(lead.clock.elapsed()) {
+            probes.push(probe(lead, url));
         }
         let now = lead.clock.elapsed();
         let (deadline, current) = {
@@ -53,9 +58,13 @@ pub(crate) async fn run(lead: &Lead) {
             standing = current;
         }
         tokio::select! {
-            Some(answer) = calls.next(), if !calls.is_empty() => {
-                log_failure(lead, &answer, &mut failing);
+            Some((registry, answer)) = calls.next(), if !calls.is_empty() => {
+                log_failure(registry.url(), &answer, &mut failing);
                 handle(lead, answer);
+            }
+            Some((url, well)) = probes.next(), if !probes.is_empty() => {
+                lead.outbox().probed(url, well, lead.clock.elapsed(), rand::random());
+                lead.follow_registries();
             }
             () = lead.outbox_changed.notified() => {}
             () = sleep_until(lead.clock.as_ref(), deadline) => {}
@@ -66,26 +75,45 @@ pub(crate) async fn run(lead: &Lead) {
 fn next_call(lead: &Lead) -> Option<(Call, RegistryClient)> {
     let mut outbox = lead.outbox();
     let call = outbox.next_call(lead.clock.elapsed())?;
-    Some((call, lead.registries[outbox.url()].clone()))
+    let url = if matches!(call, Call::Renew { .. }) { outbox.url() } else { outbox.act_url() };
+    Some((call, lead.registries[url].clone()))
 }
 
 fn handle(lead: &Lead, answer: Answer) {
     // Finalizers of exports that this leader never told wait for the end of a sync.
     let synced = matches!(answer, Answer::Synced { .. });
-    let (dirty, url, floor) = {
+    let (dirty, floor) = {
         let mut outbox = lead.outbox();
         outbox.handle_answer(answer, lead.clock.elapsed(), rand::random());
         let dirty: Vec<_> = std::iter::from_fn(|| outbox.next_dirty()).collect();
-        (dirty, outbox.url(), outbox.floor())
+        if outbox.is_registered() {
+            // Probes and limits go by the lease that this registry grants.
+            lead.registries[outbox.url()].set_timing(outbox.timing());
+        }
+        (dirty, outbox.floor())
     };
     let all = if synced { lead.index.all_exports() } else { BTreeSet::new() };
     for key in all.into_iter().chain(dirty) {
         lead.index.exports.add(key);
     }
-    lead.url.send_if_modified(|current| std::mem::replace(current, url) != url);
+    lead.follow_registries();
     if let Some(floor) = floor {
         lead.claim.raise_term(floor);
     }
+}
+
+/// Whether a registry that is not in use is well.
+async fn probe(lead: &Lead, url: usize) -> (usize, bool) {
+    let registry = &lead.registries[url];
+    let well = match registry.probe(&lead.config.member.clusterset).await {
+        Ok(complete) => complete,
+        Err(failed) => {
+            lead.metrics.registry_failed(&registry.url().to_string(), failed.label());
+            debug!(registry = %registry.url(), error = %failed, "probe of a registry failed");
+            false
+        }
+    };
+    (url, well)
 }
 
 /// All exports are looked at when the registry is gained or lost, or the lease ends: their conditions say so, and
@@ -93,13 +121,18 @@ fn handle(lead: &Lead, answer: Answer) {
 fn note_standing(lead: &Lead, before: Standing, now: Standing) {
     let url = |place: usize| lead.registries[place].url().to_string();
     if before.registered != now.registered {
-        if let Some(registry) = before.registered.map(url) {
-            lead.metrics.connected(&registry, false);
-            warn!(%registry, "registry lost, the cluster goes on with what it has");
+        let (left, registry) = (before.registered.map(url), now.registered.map(url));
+        if let Some(left) = &left {
+            lead.metrics.connected(left, false);
         }
-        if let Some(registry) = now.registered.map(url) {
-            lead.metrics.connected(&registry, true);
-            info!(%registry, "registered");
+        if let Some(registry) = &registry {
+            lead.metrics.connected(registry, true);
+        }
+        match (left, registry) {
+            (Some(left), Some(registry)) => info!(%registry, %left, "registered, and gone over to it"),
+            (None, Some(registry)) => info!(%registry, "registered"),
+            (Some(registry), None) => warn!(%registry, "registry lost, the cluster goes on with what it has"),
+            (None, None) => {}
         }
     }
     if !before.lease_ended && now.lease_ended {
@@ -110,7 +143,12 @@ fn note_standing(lead: &Lead, before: Standing, now: Standing) {
     }
 }
 
-async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer {
+async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> (RegistryClient, Answer) {
+    let answer = call_registry(lead, call, &registry).await;
+    (registry, answer)
+}
+
+async fn call_registry(lead: &Lead, call: Call, registry: &RegistryClient) -> Answer {
     let member = &lead.config.member;
     match call {
         Call::Register { version, sum } => {
@@ -124,16 +162,18 @@ async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer 
             };
             match registry.register(member, &registration).await {
                 Ok(answer) => Answer::Registered { differs: answer.differs, lease: answer.lease },
-                Err(failed) => Answer::ActFailed(failure(lead, &registry, "register", failed)),
+                Err(failed) => Answer::ActFailed(failure(lead, registry, "register", failed)),
             }
         }
         Call::Renew { version, sum } => match registry.renew(member, version, sum).await {
-            Ok(answer) => Answer::Renewed { differs: answer.differs, lease: answer.lease },
-            Err(failed) => Answer::RenewFailed(failure(lead, &registry, "renew", failed)),
+            Ok(answer) => {
+                Answer::Renewed { differs: answer.differs, degraded: answer.degraded, lease: answer.lease }
+            }
+            Err(failed) => Answer::RenewFailed(failure(lead, registry, "renew", failed)),
         },
         Call::Write { version, ops } => match registry.write(member, version, &ops).await {
             Ok(written) => Answer::Written(logged(written).results),
-            Err(failed) => Answer::ActFailed(failure(lead, &registry, "write", failed)),
+            Err(failed) => Answer::ActFailed(failure(lead, registry, "write", failed)),
         },
         Call::Sync { version, names } => {
             let synced = async {
@@ -149,7 +189,7 @@ async fn carry_out(lead: &Lead, call: Call, registry: RegistryClient) -> Answer 
                     let Written { results, held, .. } = logged(synced.written);
                     Answer::Synced { results, held }
                 }
-                Err(failed) => Answer::ActFailed(failure(lead, &registry, "sync", failed)),
+                Err(failed) => Answer::ActFailed(failure(lead, registry, "sync", failed)),
             }
         }
     }
@@ -167,19 +207,19 @@ fn logged(written: Written) -> Written {
     written
 }
 
-/// Says why calls fail, once for each reason: a registry that is away for hours must not fill the log.
-fn log_failure(lead: &Lead, answer: &Answer, failing: &mut Option<String>) {
+/// Says why calls fail, once for each registry and reason: one that is away for hours must not fill the log.
+fn log_failure(registry: &RegistryUrl, answer: &Answer, failing: &mut BTreeMap<RegistryUrl, String>) {
     match answer {
         Answer::ActFailed(failure) | Answer::RenewFailed(failure) => {
             let reason = failure.to_string();
-            if failing.as_ref() == Some(&reason) {
+            if failing.get(registry) == Some(&reason) {
                 return;
             }
-            warn!(registry = %lead.registries[*lead.url.borrow()].url(), error = reason, "the registry cannot be used, it is tried again");
-            *failing = Some(reason);
+            warn!(%registry, error = reason, "the registry cannot be used, it is tried again");
+            failing.insert(registry.clone(), reason);
         }
         Answer::Registered { .. } | Answer::Renewed { .. } | Answer::Written(_) | Answer::Synced { .. } => {
-            *failing = None
+            failing.remove(registry);
         }
     }
 }

@@ -1,24 +1,38 @@
 //! Follows a registry's watch and feeds the view.
 //!
 //! The watch goes to the registry that the session talks to. When it breaks it is begun again where it stood; what
-//! that means for what may be believed and deleted is [`mcs_core::view`]'s decision.
+//! that means for what may be believed and deleted is [`mcs_core::view`]'s decision. A registry that the session may go
+//! over to is watched beside it, to the end of the snapshot, so that the view is never without a source.
 
 use crate::lead::Lead;
 use mcs_core::model::Frame;
 use mcs_core::timing::Timing;
+use mcs_proto::client::{RegistryClient, WatchStream};
 use mcs_proto::convert::ConversionError;
 use mcs_proto::status::CallFailed;
 use mcs_runtime::clock::sleep_until;
+use std::sync::PoisonError;
+use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
+
+/// A watch of a registry that may become the one in use, and what it has told: all, to the end of a snapshot.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    url: usize,
+    told: Vec<Frame>,
+    frames: WatchStream,
+}
 
 /// Keeps the view told, until dropped.
 pub(crate) async fn run(lead: &Lead) {
     let mut url = lead.url.subscribe();
     let mut failures = 0;
     loop {
+        let current = *url.borrow_and_update();
+        let prepared = take_prepared(lead, |prepared| prepared.url == current);
         let ended = tokio::select! {
-            failed = follow(lead, &mut failures) => Some(failed),
+            failed = follow(lead, current, prepared, &mut failures) => Some(failed),
             // The session has turned to another registry.
             _ = url.changed() => None,
         };
@@ -27,26 +41,103 @@ pub(crate) async fn run(lead: &Lead) {
             failures += 1;
             let timing = lead.outbox().timing();
             let wait = wait(timing, failures, rand::random());
-            let registry = lead.registries[*lead.url.borrow()].url().to_string();
+            let registry = lead.registries[current].url().to_string();
             lead.metrics.registry_failed(&registry, failed.label());
             warn!(%registry, error = %failed, retry_in = ?wait, "the watch of the registry ended, imports stay as they are");
+            {
+                let mut outbox = lead.outbox();
+                if outbox.url() == current {
+                    outbox.watch_failed(lead.clock.elapsed(), rand::random());
+                }
+            }
+            lead.follow_registries();
             wait_while_deciding(lead, &mut url, wait).await;
         }
     }
 }
 
-/// Follows one watch to its end.
-async fn follow(lead: &Lead, failures: &mut u32) -> CallFailed {
-    let registry = &lead.registries[*lead.url.borrow()];
-    let (resume, since) = {
-        let view = lead.view();
-        (view.resume(), view.since())
-    };
-    let config = &lead.config;
-    let opened = registry.watch(&config.member.clusterset, &config.member.cluster, resume, since);
-    let mut frames = match opened.await {
-        Ok(frames) => frames,
-        Err(failed) => return failed,
+/// Watches the candidate of the session beside the registry in use, until dropped.
+pub(crate) async fn prepare(lead: &Lead) {
+    let mut candidate = lead.candidate.subscribe();
+    loop {
+        let Some(url) = *candidate.borrow_and_update() else {
+            // What was prepared for another registry than the one in use is of no more use.
+            let current = *lead.url.borrow();
+            drop(take_prepared(lead, |prepared| prepared.url != current));
+            if candidate.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let registry = &lead.registries[url];
+        info!(registry = %registry.url(), "a better registry is well, going over to it");
+        let snapshot = tokio::select! {
+            snapshot = snapshot(lead, registry) => snapshot,
+            changed = candidate.changed() => if changed.is_err() { return } else { continue },
+        };
+        match snapshot {
+            Ok((told, frames)) => {
+                let prepared = Prepared { url, told, frames };
+                *lead.prepared.lock().unwrap_or_else(PoisonError::into_inner) = Some(prepared);
+                lead.outbox().candidate_watched(url);
+            }
+            Err(failed) => {
+                lead.metrics.registry_failed(&registry.url().to_string(), failed.label());
+                warn!(registry = %registry.url(), error = %failed, "a better registry cannot be watched, staying where we are");
+                lead.outbox().candidate_failed(url);
+            }
+        }
+        lead.follow_registries();
+        if candidate.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A watch that has told a whole snapshot.
+async fn snapshot(lead: &Lead, registry: &RegistryClient) -> Result<(Vec<Frame>, WatchStream), CallFailed> {
+    let since = lead.view().since();
+    let member = &lead.config.member;
+    let mut frames = registry.watch(&member.clusterset, &member.cluster, None, since).await?;
+    let mut told = Vec::new();
+    loop {
+        let frame = frames.next().await?;
+        let is_end = matches!(frame, Frame::End { .. });
+        told.push(frame);
+        if is_end {
+            return Ok((told, frames));
+        }
+    }
+}
+
+fn take_prepared(lead: &Lead, which: impl FnOnce(&mut Prepared) -> bool) -> Option<Prepared> {
+    lead.prepared.lock().unwrap_or_else(PoisonError::into_inner).take_if(which)
+}
+
+/// Follows one watch to its end: that which was prepared, or a new one.
+async fn follow(lead: &Lead, url: usize, prepared: Option<Prepared>, failures: &mut u32) -> CallFailed {
+    let registry = &lead.registries[url];
+    let mut frames = match prepared {
+        Some(Prepared { told, frames, .. }) => {
+            for frame in told {
+                if let Err(failed) = take(lead, registry, frame, failures) {
+                    return failed;
+                }
+            }
+            queue_dirty(lead);
+            frames
+        }
+        None => {
+            let (resume, since) = {
+                let view = lead.view();
+                (view.resume(), view.since())
+            };
+            let member = &lead.config.member;
+            match registry.watch(&member.clusterset, &member.cluster, resume, since).await {
+                Ok(frames) => frames,
+                Err(failed) => return failed,
+            }
+        }
     };
     loop {
         let deadline = lead.view().poll_timeout();
@@ -55,15 +146,8 @@ async fn follow(lead: &Lead, failures: &mut u32) -> CallFailed {
             biased;
             frame = frames.next() => match frame {
                 Ok(frame) => {
-                    if let Frame::End { revision, complete } = &frame {
-                        info!(registry = %registry.url(), revision, complete, "snapshot of the clusterset received");
-                    }
-                    // A watch that goes on where it stood has no snapshot, so any word of progress counts.
-                    if matches!(&frame, Frame::End { .. } | Frame::Progress { .. }) {
-                        *failures = 0;
-                    }
-                    if let Err(not_held) = lead.view().handle_frame(frame, lead.clock.elapsed()) {
-                        return ConversionError::new("kept", not_held.to_string()).into();
+                    if let Err(failed) = take(lead, registry, frame, failures) {
+                        return failed;
                     }
                 }
                 Err(failed) => {
@@ -79,6 +163,20 @@ async fn follow(lead: &Lead, failures: &mut u32) -> CallFailed {
     }
 }
 
+/// Tells the view one frame.
+fn take(lead: &Lead, registry: &RegistryClient, frame: Frame, failures: &mut u32) -> Result<(), CallFailed> {
+    if let Frame::End { revision, complete } = &frame {
+        info!(registry = %registry.url(), revision, complete, "snapshot of the clusterset received");
+    }
+    // A watch that goes on where it stood has no snapshot, so any word of progress counts.
+    if matches!(&frame, Frame::End { .. } | Frame::Progress { .. }) {
+        *failures = 0;
+        lead.outbox().watch_told();
+    }
+    let taken = lead.view().handle_frame(frame, lead.clock.elapsed());
+    taken.map_err(|not_held| ConversionError::new("kept", not_held.to_string()).into())
+}
+
 /// Imports that the view decides anew; the own export of the same Service shows it in its conditions.
 pub(crate) fn queue_dirty(lead: &Lead) {
     let dirty: Vec<_> = {
@@ -92,7 +190,7 @@ pub(crate) fn queue_dirty(lead: &Lead) {
 }
 
 /// Waits before the next try, and no longer than until the session turns to another registry.
-async fn wait_while_deciding(lead: &Lead, url: &mut watch::Receiver<usize>, wait: std::time::Duration) {
+async fn wait_while_deciding(lead: &Lead, url: &mut watch::Receiver<usize>, wait: Duration) {
     let until = lead.clock.elapsed() + wait;
     loop {
         let deadline = lead.view().poll_timeout();
@@ -108,6 +206,6 @@ async fn wait_while_deciding(lead: &Lead, url: &mut watch::Receiver<usize>, wait
 }
 
 /// Full jitter over a bound that doubles, so that the watchers of a restarted registry do not come back as one.
-fn wait(timing: Timing, failures: u32, jitter: f64) -> std::time::Duration {
+fn wait(timing: Timing, failures: u32, jitter: f64) -> Duration {
     timing.backoff(failures).mul_f64(jitter)
 }

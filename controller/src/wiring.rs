@@ -87,6 +87,9 @@ pub async fn run(
         false => None,
     };
     let registries = registries(&options.registries, tls.as_ref()).context("--registry-url")?;
+    for registry in registries.iter() {
+        metrics.connected(&registry.url().to_string(), false);
+    }
     if let Some(tls) = tls {
         tasks.spawn_background("files of TLS", tls.follow());
     }

@@ -24,6 +24,7 @@
 //! | [`merge`] | exports of one Service → one import and its conflicts |
 //! | [`registry`], [`log`], [`watch`] | members, leases, wholeness; the state log and those who follow it |
 //! | [`outbox`] | what a controller still has to tell its registry |
+//! | [`failover`] | which of several registries a controller talks to |
 //! | [`view`] | what an importing controller may believe, show and delete |
 //! | [`plan`], [`slots`] | wanted import + what exists → ordered steps |
 //! | [`conditions`] | facts of a ServiceExport → its conditions |
@@ -32,6 +33,7 @@
 
 pub mod conditions;
 pub mod election;
+pub mod failover;
 pub mod ids;
 pub mod lease;
 pub mod limits;

@@ -20,6 +20,7 @@ mod calls;
 mod link;
 mod told;
 
+use crate::failover::Failover;
 pub use calls::{Answer, Call, Failure, OpAnswer, Progress};
 
 use crate::ids::ServiceKey;
@@ -62,6 +63,8 @@ enum Link {
 struct Act {
     version: Version,
     url: usize,
+    /// The try at its registry that it belongs to.
+    attempt: u64,
     kind: ActKind,
 }
 
@@ -83,7 +86,7 @@ struct Sent {
 
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
-    url: usize,
+    attempt: u64,
     sent_at: Timestamp,
     acts_begun: u64,
 }
@@ -92,9 +95,9 @@ struct Renewal {
 #[derive(Debug)]
 pub struct Outbox {
     timing: Timing,
-    urls: usize,
-    url: usize,
-    failures: u32,
+    registries: Failover,
+    /// Why registries that were asked since one last took this cluster would not have it.
+    denied: Option<String>,
     term: u64,
     seq: u64,
     told_version: Version,
@@ -123,9 +126,8 @@ impl Outbox {
     pub fn new(timing: Timing, urls: usize, term: u64, now: Timestamp) -> Self {
         Self {
             timing,
-            urls: urls.max(1),
-            url: 0,
-            failures: 0,
+            registries: Failover::new(urls),
+            denied: None,
             term,
             seq: 0,
             told_version: Version::new(term, 0),
@@ -179,7 +181,13 @@ impl Outbox {
 
     /// The registry to call: an index into the list of URLs.
     pub const fn url(&self) -> usize {
-        self.url
+        self.registries.current()
+    }
+
+    /// The registry that the act under way is for: another than [`Outbox::url`] when it is asked to take this cluster
+    /// over from that.
+    pub fn act_url(&self) -> usize {
+        self.act.as_ref().map_or_else(|| self.url(), |act| act.url)
     }
 
     /// Whether the registry has accepted this leader.
@@ -214,11 +222,15 @@ impl Outbox {
     pub fn next_call(&mut self, now: Timestamp) -> Option<Call> {
         if self.renewal_at().is_some_and(|at| at.has_passed(now)) {
             self.in_doubt = false;
-            self.renewal = Some(Renewal { url: self.url, sent_at: now, acts_begun: self.acts_begun });
+            let attempt = self.registries.attempt();
+            self.renewal = Some(Renewal { attempt, sent_at: now, acts_begun: self.acts_begun });
             return Some(Call::Renew { version: self.told_version, sum: self.sum });
         }
         if self.act.is_some() {
             return None;
+        }
+        if let Some(url) = self.better_registry() {
+            return Some(self.ask(url, now));
         }
         match self.link {
             Link::Down { retry_at } if retry_at.has_passed(now) => Some(self.register(now)),
@@ -231,12 +243,13 @@ impl Outbox {
     /// When [`Outbox::next_call`] has something to do without a further event.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let act = match (&self.act, self.link) {
+            (None, _) if self.better_registry().is_some() => Some(Timestamp::ZERO),
             (Some(_), _) | (None, Link::Deposed { .. }) => None,
             (None, Link::Down { retry_at }) => Some(retry_at),
             (None, Link::Doubtful) => Some(Timestamp::ZERO),
             (None, Link::Steady) => self.pending.iter().map(|key| self.due(key)).min(),
         };
-        self.renewal_at().into_iter().chain(act).min()
+        self.renewal_at().into_iter().chain(act).chain(self.registries.poll_timeout(self.timing)).min()
     }
 
     /// What the registry wants of the sync under way.
@@ -250,11 +263,12 @@ impl Outbox {
         match answer {
             Answer::RenewFailed(failure) => {
                 let Some(renewal) = self.renewal.take() else { return };
-                self.fail(failure, renewal.url, now, jitter);
+                self.fail(failure, renewal.attempt, now, jitter);
             }
-            Answer::Renewed { differs, lease } => {
+            Answer::Renewed { differs, degraded, lease } => {
                 let Some(renewal) = self.renewal.take() else { return };
                 self.renewed(renewal.sent_at, lease, now);
+                self.registries.degraded(degraded, now);
                 // A sum that crossed an act on its way says nothing.
                 if differs
                     && self.act.is_none()
@@ -266,7 +280,10 @@ impl Outbox {
             }
             Answer::ActFailed(failure) => {
                 let Some(act) = self.act.take() else { return };
-                self.fail(failure, act.url, now, jitter);
+                match act.url == self.url() {
+                    true => self.fail(failure, act.attempt, now, jitter),
+                    false => self.not_moved(failure, act.url),
+                }
             }
             Answer::Registered { .. } | Answer::Written(_) | Answer::Synced { .. } => {
                 self.act_done(answer, now)
@@ -275,10 +292,14 @@ impl Outbox {
     }
 
     fn act_done(&mut self, answer: Answer, now: Timestamp) {
-        let Some(Act { version, url, kind }) = self.act.take() else { return };
+        let Some(Act { version, url, attempt, kind }) = self.act.take() else { return };
         match (kind, answer) {
             (ActKind::Register { claims, sent_at }, Answer::Registered { differs, lease }) => {
-                self.failures = 0;
+                if url != self.url() && !self.move_to(url, version, now) {
+                    return;
+                }
+                self.registries.taken(now);
+                self.denied = None;
                 self.turn_away(None);
                 self.renewed(sent_at, lease, now);
                 self.link = if differs { Link::Doubtful } else { Link::Steady };
@@ -316,17 +337,8 @@ impl Outbox {
                 self.told_all(told::after_sync(&claims, &results, held));
             }
             // An answer to a call that was given up meanwhile.
-            (kind, _) => self.act = Some(Act { version, url, kind }),
+            (kind, _) => self.act = Some(Act { version, url, attempt, kind }),
         }
-    }
-
-    fn register(&mut self, now: Timestamp) -> Call {
-        let claims = self.claims();
-        let sum = claims.values().map(|claim| claim.leaf).collect();
-        self.told_version = self.begin(ActKind::Register { claims, sent_at: now });
-        self.renewal = None;
-        self.in_doubt = false;
-        Call::Register { version: self.told_version, sum }
     }
 
     fn sync(&mut self) -> Call {
@@ -369,10 +381,14 @@ impl Outbox {
     }
 
     fn begin(&mut self, kind: ActKind) -> Version {
+        self.begin_at(self.url(), kind)
+    }
+
+    fn begin_at(&mut self, url: usize, kind: ActKind) -> Version {
         self.acts_begun += 1;
         self.seq += 1;
         let version = Version::new(self.term, self.seq);
-        self.act = Some(Act { version, url: self.url, kind });
+        self.act = Some(Act { version, url, attempt: self.registries.attempt(), kind });
         version
     }
 }

@@ -115,6 +115,12 @@ impl Timing {
         self.lease * 2
     }
 
+    /// A registry whose store has been away for this long is left for another one (15 s): longer than a store takes to
+    /// fail over by itself, and a cluster still renews in time elsewhere.
+    pub fn degraded_after(self) -> Duration {
+        self.lease / 2
+    }
+
     /// A finalizer goes after this long without an answer from a registry (60 s).
     pub fn finalizer_limit(self) -> Duration {
         self.lease * 2

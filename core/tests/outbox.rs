@@ -157,7 +157,7 @@ fn a_sync_that_is_refused_what_another_registry_took_is_not_repeated_for_ever() 
 
     test.advance(HEARTBEAT);
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum: Sum::EMPTY }));
-    test.answer(Answer::Renewed { differs: false, lease: LEASE });
+    test.answer(Answer::Renewed { differs: false, degraded: false, lease: LEASE });
     assert_eq!((test.call(), test.progress("cart")), (None, Some(Progress::Refused(refusal()))));
 }
 
@@ -210,7 +210,7 @@ fn endpoints_that_are_refused_leave_what_stands_and_are_not_sent_again_before_th
     test.advance(HEARTBEAT);
     let sum = test.sum_of(&[("cart", 1)]);
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum }));
-    test.answer(Answer::Renewed { differs: true, lease: LEASE });
+    test.answer(Answer::Renewed { differs: true, degraded: false, lease: LEASE });
 
     // It is named as it stands; a registry that has something else is asked for its reason once more.
     let names = vec![(key("cart"), leaf("cart", 1))];
@@ -245,7 +245,7 @@ fn endpoints_that_a_registry_has_no_definition_for_are_told_again_with_it() {
 }
 
 #[test]
-fn two_calls_that_a_dead_registry_fails_turn_to_the_next_one_once() {
+fn two_calls_that_a_dead_registry_fails_have_one_more_try_there_and_then_the_next_one() {
     let mut test = TestOutbox::new(2);
     test.register(false);
     test.advance(HEARTBEAT);
@@ -255,6 +255,9 @@ fn two_calls_that_a_dead_registry_fails_turn_to_the_next_one_once() {
     test.answer(Answer::RenewFailed(unavailable()));
     test.answer(Answer::ActFailed(unavailable()));
 
+    assert_eq!(test.outbox.url(), 0);
+    assert!(matches!(test.call(), Some(Call::Register { .. })));
+    test.answer(Answer::ActFailed(unavailable()));
     assert_eq!(test.outbox.url(), 1);
     assert!(matches!(test.call(), Some(Call::Register { .. })));
 }
@@ -267,29 +270,116 @@ fn a_differing_renewal_starts_a_sync_unless_an_act_crossed_it() {
     test.set("cart", 1);
     assert!(matches!(test.call(), Some(Call::Write { .. })));
     test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
-    test.answer(Answer::Renewed { differs: true, lease: LEASE });
+    test.answer(Answer::Renewed { differs: true, degraded: false, lease: LEASE });
     assert_eq!(test.call(), None);
 
     test.advance(HEARTBEAT);
     assert!(matches!(test.call(), Some(Call::Renew { .. })));
-    test.answer(Answer::Renewed { differs: true, lease: LEASE });
+    test.answer(Answer::Renewed { differs: true, degraded: false, lease: LEASE });
     assert!(matches!(test.call(), Some(Call::Sync { .. })));
 }
 
 #[test]
-fn a_failed_write_ends_in_a_registration_at_the_next_url_that_claims_the_last_state() {
+fn a_failed_write_ends_in_registrations_that_claim_the_last_state_until_one_is_taken() {
     let mut test = TestOutbox::new(2);
     test.register(false);
     test.set("cart", 1);
     assert!(matches!(test.call(), Some(Call::Write { .. })));
     test.answer(Answer::ActFailed(unavailable()));
 
-    assert_eq!(test.outbox.url(), 1);
     assert_eq!(test.progress("cart"), Some(Progress::Pending));
+    let claim = |seq, sum| Some(Call::Register { version: Version::new(7, seq), sum });
+    let sum = test.sum_of(&[("cart", 1)]);
+    assert_eq!((test.outbox.url(), test.call()), (0, claim(3, sum)));
+    test.answer(Answer::ActFailed(unavailable()));
+    assert_eq!((test.outbox.url(), test.call()), (1, claim(4, sum)));
+}
+
+#[test]
+fn a_cluster_that_a_registry_denies_asks_the_next_one_and_tells_people_when_all_deny_it() {
+    let mut test = TestOutbox::new(2);
+    test.set("cart", 1);
+    let denied = || Answer::ActFailed(Failure::Denied { reason: "of another clusterset".to_owned() });
+    assert!(test.call().is_some());
+    test.answer(denied());
+    assert_eq!((test.outbox.url(), test.outbox.turned_away()), (1, None));
+    assert!(matches!(test.call(), Some(Call::Register { .. })));
+    test.answer(denied());
+    assert_eq!((test.outbox.url(), test.outbox.turned_away()), (0, Some("of another clusterset")));
+    test.register(false);
+    assert_eq!(test.outbox.turned_away(), None);
+}
+
+#[test]
+fn a_better_registry_is_asked_once_its_watch_has_told_all_and_gone_to_when_it_takes_the_cluster() {
+    let mut test = TestOutbox::on_second();
+    test.write("cart", 1);
+    test.heal_first();
+    assert_eq!((test.outbox.candidate(), test.call()), (Some(0), None));
+    test.outbox.candidate_watched(0);
+    let sum = test.sum_of(&[("cart", 1)]);
+    assert_eq!(test.call(), Some(Call::Register { version: Version::new(7, 5), sum }));
+    assert_eq!((test.outbox.url(), test.outbox.act_url()), (1, 0));
+
+    // Until it has taken the cluster, the one in use is told and renewed at as before.
+    assert_eq!(test.progress("cart"), Some(Progress::Accepted));
+    test.renew(false);
+    test.answer(Answer::Registered { differs: true, lease: LEASE });
+    assert_eq!((test.outbox.url(), test.outbox.candidate()), (0, None));
+    let names = vec![(key("cart"), leaf("cart", 1))];
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 6), names }));
+}
+
+#[test]
+fn a_better_registry_that_does_not_take_the_cluster_changes_nothing() {
+    let mut test = TestOutbox::on_second();
+    test.write("cart", 1);
+    test.heal_first();
+    test.outbox.candidate_watched(0);
+    assert!(matches!(test.call(), Some(Call::Register { .. })));
+    test.answer(Answer::ActFailed(Failure::Refused { reason: "too many clusters".to_owned() }));
+
+    let standing = (test.outbox.url(), test.outbox.is_registered(), test.outbox.turned_away());
+    assert_eq!(standing, (1, true, None));
+    assert_eq!((test.outbox.candidate(), test.progress("cart")), (None, Some(Progress::Accepted)));
+    test.advance(Duration::from_millis(100));
+    test.set("cart", 2);
     assert_eq!(
         test.call(),
-        Some(Call::Register { version: Version::new(7, 3), sum: test.sum_of(&[("cart", 1)]) })
+        Some(Call::Write { version: Version::new(7, 6), ops: vec![put_endpoints("cart", 2)] })
     );
+}
+
+#[test]
+fn a_better_registry_is_forgotten_when_the_one_in_use_fails_meanwhile() {
+    let mut test = TestOutbox::on_second();
+    test.heal_first();
+    test.outbox.candidate_watched(0);
+    assert!(matches!(test.call(), Some(Call::Register { .. })));
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::RenewFailed(unavailable()));
+    test.answer(Answer::Registered { differs: false, lease: LEASE });
+
+    assert_eq!((test.outbox.url(), test.outbox.is_registered()), (1, false));
+    test.register(false);
+    assert_eq!((test.outbox.url(), test.outbox.is_registered()), (1, true));
+}
+
+#[test]
+fn a_watch_that_fails_twice_turns_to_the_next_registry_where_there_is_one() {
+    let fails_twice = |urls| {
+        let mut test = TestOutbox::new(urls);
+        test.register(false);
+        test.outbox.watch_failed(test.now, 0.0);
+        test.outbox.watch_told();
+        test.outbox.watch_failed(test.now, 0.0);
+        let once = (test.outbox.url(), test.outbox.is_registered());
+        test.outbox.watch_failed(test.now, 0.0);
+        (once, (test.outbox.url(), test.outbox.is_registered()))
+    };
+    assert_eq!(fails_twice(1), ((0, true), (0, true)));
+    assert_eq!(fails_twice(2), ((0, true), (1, false)));
 }
 
 #[test]
@@ -414,9 +504,9 @@ fn a_registry_whose_watch_broke_is_asked_at_once_and_only_once() {
     // It breaks again while that is asked: the answer may be from before.
     test.outbox.doubt();
     assert_eq!(test.call(), None);
-    test.answer(Answer::Renewed { differs: false, lease: LEASE });
+    test.answer(Answer::Renewed { differs: false, degraded: false, lease: LEASE });
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 1), sum: Sum::EMPTY }));
-    test.answer(Answer::Renewed { differs: false, lease: LEASE });
+    test.answer(Answer::Renewed { differs: false, degraded: false, lease: LEASE });
 
     assert_eq!(test.call(), None);
     assert_eq!(test.outbox.poll_timeout(), Some(registered_at + Duration::from_secs(1) + HEARTBEAT));
@@ -553,6 +643,39 @@ impl TestOutbox {
         let mut test = Self::new(1);
         test.register(false);
         test
+    }
+
+    /// Registered at the second of two registries, after the first one failed.
+    fn on_second() -> Self {
+        let mut test = Self::new(2);
+        test.register(false);
+        test.advance(HEARTBEAT);
+        assert!(matches!(test.call(), Some(Call::Renew { .. })));
+        test.answer(Answer::RenewFailed(unavailable()));
+        assert!(matches!(test.call(), Some(Call::Register { .. })));
+        test.answer(Answer::ActFailed(unavailable()));
+        test.register(false);
+        assert_eq!(test.outbox.url(), 1);
+        test
+    }
+
+    /// Lets time pass in which each probe finds the first registry well, until it is to be gone back to.
+    fn heal_first(&mut self) {
+        for _ in 0..7 {
+            while self.outbox.next_probe(self.now).is_some() {
+                self.outbox.probed(0, true, self.now, 0.0);
+            }
+            self.advance(HEARTBEAT);
+            self.renew(false);
+        }
+        assert_eq!(self.outbox.candidate(), Some(0));
+    }
+
+    fn renew(&mut self, degraded: bool) {
+        if let Some(call) = self.call() {
+            assert!(matches!(call, Call::Renew { .. }), "{call:?}");
+            self.answer(Answer::Renewed { differs: false, degraded, lease: LEASE });
+        }
     }
 
     fn register(&mut self, differs: bool) {

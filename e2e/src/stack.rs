@@ -38,6 +38,8 @@ pub struct StackOptions {
     pub controller_flags: Vec<String>,
     /// Further flags of the registry.
     pub registry_flags: Vec<String>,
+    /// Where controllers look for registries, in order; at the registry of the stack, in plaintext, when empty.
+    pub registry_urls: Vec<String>,
 }
 
 impl StackOptions {
@@ -49,6 +51,7 @@ impl StackOptions {
             lease: Duration::from_secs(3),
             controller_flags: Vec::new(),
             registry_flags: Vec::new(),
+            registry_urls: Vec::new(),
         }
     }
 }
@@ -111,11 +114,7 @@ impl Stack {
     /// Something did not start; the message has the end of its log.
     pub async fn start(options: StackOptions, clusters: &[&Cluster]) -> Result<Self> {
         let mut stack = Self::start_without_controllers(options).await?;
-        for cluster in clusters {
-            prepare(cluster, &stack.system_namespace(), stack.folder.path()).await?;
-            stack.start_controller(cluster, cluster.name()).await?;
-        }
-        stack.ready().await?;
+        stack.start_controllers(clusters).await?;
         Ok(stack)
     }
 
@@ -231,6 +230,28 @@ impl Stack {
         &mut self.options.controller_flags
     }
 
+    /// Where controllers that are started from now on look for registries, see [`StackOptions`].
+    pub const fn registry_urls(&mut self) -> &mut Vec<String> {
+        &mut self.options.registry_urls
+    }
+
+    /// The plaintext URL of the registry, for controllers.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.registry.grpc)
+    }
+
+    /// Prepares clusters, starts a controller in each, and waits until they are ready.
+    ///
+    /// # Errors
+    /// One did not start; the message has the end of its log.
+    pub async fn start_controllers(&mut self, clusters: &[&Cluster]) -> Result<()> {
+        for cluster in clusters {
+            prepare(cluster, &self.system_namespace(), self.folder.path()).await?;
+            self.start_controller(cluster, cluster.name()).await?;
+        }
+        self.ready().await
+    }
+
     /// The clusterset.
     pub fn clusterset(&self) -> &str {
         &self.options.clusterset
@@ -266,14 +287,20 @@ impl Stack {
     ) -> Result<()> {
         let admin = free_address()?;
         let mut arguments = vec![
-            format!("--registry-url=http://{}", self.registry.grpc),
-            "--registry-allow-insecure-http".to_owned(),
             format!("--clusterset-id={}", self.options.clusterset),
             format!("--cluster-id={cluster_id}"),
             format!("--region={}", cluster.options().region),
             format!("--leader-election-namespace={}", self.system_namespace()),
             format!("--admin-listen={admin}"),
         ];
+        let urls = match self.options.registry_urls.as_slice() {
+            [] => vec![self.url()],
+            urls => urls.to_vec(),
+        };
+        if urls.iter().any(|url| url.starts_with("http:")) {
+            arguments.push("--registry-allow-insecure-http".to_owned());
+        }
+        arguments.push(format!("--registry-url={}", urls.join(",")));
         if !self.options.watch_namespaces.is_empty() {
             arguments.push(format!("--watch-namespaces={}", self.options.watch_namespaces.join(",")));
         }

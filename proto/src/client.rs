@@ -141,7 +141,8 @@ impl RegistryClient {
                 Some(not) => not.into(),
                 None => CallFailed::TimedOut { limit },
             },
-            failed => used.sight.fault().map_or(failed, Into::into),
+            CallFailed::Unavailable { .. } => used.sight.fault().map_or(failed, Into::into),
+            failed => failed,
         };
         let mut line = self.line();
         if line.number == used.number {
@@ -334,6 +335,19 @@ impl RegistryClient {
             }
             request.page_token = page.next_page_token;
         }
+    }
+
+    /// Whether the registry answers this cluster and knows all that its store holds of a clusterset: one small list.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    pub async fn probe(&self, clusterset: &ClustersetId) -> Result<bool, CallFailed> {
+        let request = pb::ListClustersRequest {
+            clusterset: clusterset.to_string(),
+            page_size: 1,
+            ..pb::ListClustersRequest::default()
+        };
+        Ok(self.limited(async |line| line.imports().list_clusters(request).await).await?.complete)
     }
 
     /// All exports of a clusterset, over all pages, and whether the registry knows them all.

@@ -217,10 +217,11 @@ impl CallFailed {
         }
     }
 
-    /// Whether the connection may be to blame, so that the next call is to have a new one.
+    /// Whether the connection may be to blame, so that the next call is to have a new one: a peer that only seems to live,
+    /// or a certificate that was shown and has been replaced since.
     pub const fn blames_connection(&self) -> bool {
         match self {
-            Self::Unavailable { .. } | Self::TimedOut { .. } => true,
+            Self::Unavailable { .. } | Self::TimedOut { .. } | Self::Denied { .. } => true,
             #[cfg(feature = "client")]
             Self::NotConnected(_) => true,
             _ => false,
@@ -282,10 +283,10 @@ impl From<CallFailed> for Failure {
             | CallFailed::LeaseActive { .. }
             | CallFailed::Limit { .. } => Self::Refused { reason: failed.to_string() },
             CallFailed::Busy { message } => Self::Busy { reason: message },
-            CallFailed::Denied { .. }
-            | CallFailed::Unavailable { .. }
-            | CallFailed::TimedOut { .. }
-            | CallFailed::Unreadable(_) => Self::Unavailable { reason: failed.to_string() },
+            CallFailed::Denied { .. } => Self::Denied { reason: failed.to_string() },
+            CallFailed::Unavailable { .. } | CallFailed::TimedOut { .. } | CallFailed::Unreadable(_) => {
+                Self::Unavailable { reason: failed.to_string() }
+            }
             #[cfg(feature = "client")]
             CallFailed::NotConnected(_) => Self::Unavailable { reason: failed.to_string() },
         }

@@ -8,7 +8,7 @@ use crate::version::{Leaf, Sum, Version};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A call to make to the registry of [`super::Outbox::url`].
+/// A call to make: a Renew to the registry of [`super::Outbox::url`], an act to that of [`super::Outbox::act_url`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Ask for membership and compare sums.
@@ -58,6 +58,8 @@ pub enum Answer {
     Renewed {
         /// Whether the registry holds something else.
         differs: bool,
+        /// Whether the registry's store is away.
+        degraded: bool,
         /// How long a renewal holds.
         lease: Duration,
     },
@@ -97,6 +99,12 @@ pub enum Failure {
     /// The registry takes no more now; it will soon.
     #[error("{reason}")]
     Busy {
+        /// The registry's words.
+        reason: String,
+    },
+    /// This cluster may not use the registry, by its certificate; another registry may know it.
+    #[error("{reason}")]
+    Denied {
         /// The registry's words.
         reason: String,
     },

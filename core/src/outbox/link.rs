@@ -1,8 +1,13 @@
 //! What answers say of the lease and of the registry that is talked to.
 
-use super::{Failure, Link, Outbox};
+use super::told::Claim;
+use super::{ActKind, Call, Failure, Link, Outbox};
+use crate::failover::Fault;
+use crate::ids::ServiceKey;
 use crate::time::Timestamp;
 use crate::timing::{MAX_LEASE, MIN_LEASE, Timing};
+use crate::version::{Sum, Version};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Outbox {
@@ -43,10 +48,10 @@ impl Outbox {
         self.renew_at = (sent_at + self.timing.heartbeat()).max(now);
     }
 
-    /// A call to the registry of `url` failed.
-    pub(super) fn fail(&mut self, failure: Failure, url: usize, now: Timestamp, jitter: f64) {
-        // Another call to the same registry failed before, and another registry is asked already.
-        if url != self.url {
+    /// A call failed that belonged to the try `attempt`.
+    pub(super) fn fail(&mut self, failure: Failure, attempt: u64, now: Timestamp, jitter: f64) {
+        // Another call of the same try failed before, and the next one is on its way.
+        if attempt != self.registries.attempt() {
             return;
         }
         self.link = match failure {
@@ -60,24 +65,111 @@ impl Outbox {
                 self.turn_away(Some(reason));
                 Link::Down { retry_at: now + self.timing.lease() }
             }
-            // Another registry would have no reason to take more, and this one has lost nothing.
-            Failure::Busy { .. } => self.down(now, jitter),
-            Failure::Unavailable { .. } => {
-                self.url = (self.url + 1) % self.urls;
-                self.down(now, jitter)
+            Failure::Busy { .. } => self.down(Fault::Busy, now, jitter),
+            Failure::Denied { reason } => {
+                self.denied = Some(reason);
+                self.down(Fault::Unusable, now, jitter)
             }
+            Failure::Unavailable { .. } => self.down(Fault::Unavailable, now, jitter),
         };
     }
 
-    fn down(&mut self, now: Timestamp, jitter: f64) -> Link {
-        let wait = self.backoff().mul_f64(jitter.clamp(0.0, 1.0));
-        self.failures = self.failures.saturating_add(1);
-        Link::Down { retry_at: now + wait }
+    /// The registry is not to be counted on. Where none is left that was not asked, and one has said why it will not have
+    /// this cluster, people are to know.
+    fn down(&mut self, fault: Fault, now: Timestamp, jitter: f64) -> Link {
+        let retry = self.registries.failed(fault, self.timing, now, jitter);
+        if retry.all_failed
+            && let Some(reason) = self.denied.take()
+        {
+            self.turn_away(Some(reason));
+        }
+        Link::Down { retry_at: retry.at }
     }
 
-    /// The longest wait before the next try: doubles with every round over all URLs.
-    fn backoff(&self) -> Duration {
-        let rounds = self.failures / u32::try_from(self.urls).unwrap_or(u32::MAX);
-        self.timing.backoff(rounds)
+    /// The watch of the registry failed, or could not be opened.
+    pub fn watch_failed(&mut self, now: Timestamp, jitter: f64) {
+        if self.registries.watch_failed() && self.is_registered() {
+            self.link = self.down(Fault::Unusable, now, jitter);
+        }
+    }
+
+    /// The watch of the registry has told something.
+    pub const fn watch_told(&mut self) {
+        self.registries.watch_told();
+    }
+
+    /// A registry to probe now; its answer goes to [`Outbox::probed`].
+    pub fn next_probe(&mut self, now: Timestamp) -> Option<usize> {
+        self.registries.next_probe(self.timing, now)
+    }
+
+    /// Whether a probe found the registry `url` well.
+    pub fn probed(&mut self, url: usize, well: bool, now: Timestamp, jitter: f64) {
+        self.registries.probed(url, well, self.timing, now, jitter);
+    }
+
+    /// A better registry than the one in use: its watch is to be opened and read to its end, which
+    /// [`Outbox::candidate_watched`] or [`Outbox::candidate_failed`] tells. It may be another one at any time.
+    pub fn candidate(&self) -> Option<usize> {
+        self.registries.candidate()
+    }
+
+    /// The watch of the candidate has told all.
+    pub fn candidate_watched(&mut self, url: usize) {
+        self.registries.candidate_watched(url);
+    }
+
+    /// The watch of the candidate failed.
+    pub fn candidate_failed(&mut self, url: usize) {
+        self.registries.candidate_failed(url);
+    }
+
+    /// The registry to ask to take this cluster over, while the current one has it.
+    pub(super) fn better_registry(&self) -> Option<usize> {
+        self.registries.to_ask().filter(|_| self.is_registered())
+    }
+
+    /// Asks the registry in use to take this cluster.
+    pub(super) fn register(&mut self, now: Timestamp) -> Call {
+        let (claims, sum) = self.claims_and_sum();
+        self.told_version = self.begin(ActKind::Register { claims, sent_at: now });
+        self.renewal = None;
+        self.in_doubt = false;
+        Call::Register { version: self.told_version, sum }
+    }
+
+    /// Asks a better registry to take this cluster. Nothing changes until it has.
+    pub(super) fn ask(&mut self, url: usize, now: Timestamp) -> Call {
+        let (claims, sum) = self.claims_and_sum();
+        let version = self.begin_at(url, ActKind::Register { claims, sent_at: now });
+        Call::Register { version, sum }
+    }
+
+    /// The registry `url` has taken this cluster, as of `version`. False when it is not wanted any more: a call to the
+    /// one in use failed meanwhile, and that is dealt with first.
+    pub(super) fn move_to(&mut self, url: usize, version: Version, now: Timestamp) -> bool {
+        if self.better_registry() != Some(url) {
+            return false;
+        }
+        self.registries.moved(self.timing, now);
+        self.told_version = version;
+        self.renewal = None;
+        self.in_doubt = false;
+        true
+    }
+
+    /// A better registry does not take this cluster.
+    pub(super) fn not_moved(&mut self, failure: Failure, url: usize) {
+        self.registries.candidate_failed(url);
+        if let Failure::OldTerm { floor } = failure {
+            self.link = Link::Deposed { floor };
+        }
+    }
+
+    /// What a registry is to hold, and its sum.
+    fn claims_and_sum(&self) -> (BTreeMap<ServiceKey, Claim>, Sum) {
+        let claims = self.claims();
+        let sum = claims.values().map(|claim| claim.leaf).collect();
+        (claims, sum)
     }
 }

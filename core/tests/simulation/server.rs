@@ -92,7 +92,10 @@ impl Server {
                 let result = self.watched(book, now, Some((act, Kind::Renew)), |registry, _| {
                     registry.renew(&cluster, &uid, version, sum, now)
                 });
-                done(result.map(|answer| Answer::Renewed { differs: answer.differs, lease }), false)
+                done(
+                    result.map(|answer| Answer::Renewed { differs: answer.differs, degraded: false, lease }),
+                    false,
+                )
             }
             Body::Write { version, ops } => {
                 let answers = self.write((act, Kind::Write), speaker, version, ops, book, now);

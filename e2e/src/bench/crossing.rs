@@ -54,6 +54,7 @@ impl Crossing {
             lease: DEFAULT_LEASE,
             controller_flags: Vec::new(),
             registry_flags: Vec::new(),
+            registry_urls: Vec::new(),
         };
         let stack = Stack::start(options, &[&pair.east, &pair.west]).await?;
         let [east, west] = pair.clients();

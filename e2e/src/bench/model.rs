@@ -179,7 +179,11 @@ impl Model {
                 }
             }
             Call::Renew { version, sum } => match client.renew(member, version, sum).await {
-                Ok(answer) => Answer::Renewed { differs: answer.differs, lease: answer.lease },
+                Ok(answer) => Answer::Renewed {
+                    differs: answer.differs,
+                    degraded: answer.degraded,
+                    lease: answer.lease,
+                },
                 Err(failed) => Answer::RenewFailed(failed.into()),
             },
             Call::Write { version, ops } => match client.write(member, version, &ops).await {

@@ -68,6 +68,7 @@ pub fn options() -> StackOptions {
         lease: DEFAULT_LEASE,
         controller_flags: Vec::new(),
         registry_flags: Vec::new(),
+        registry_urls: Vec::new(),
     }
 }
 

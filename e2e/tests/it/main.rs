@@ -10,5 +10,6 @@ mod merge;
 mod names;
 mod path;
 mod programs;
+mod registries;
 mod support;
 mod witness;

@@ -114,7 +114,9 @@ fn answer(call: Option<&Call>, what: What) -> Option<Answer> {
             Err(error) => Some(Answer::ActFailed(failure(error.into()))),
         },
         What::Renewed(answer) => match Renewed::try_from(answer) {
-            Ok(Renewed { differs, lease, .. }) => Some(Answer::Renewed { differs, lease }),
+            Ok(Renewed { differs, degraded, lease, .. }) => {
+                Some(Answer::Renewed { differs, degraded, lease })
+            }
             Err(error) => Some(Answer::RenewFailed(failure(error.into()))),
         },
         What::Written(answer) => match Written::try_from(answer) {
