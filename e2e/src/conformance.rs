@@ -122,6 +122,7 @@ impl Scene {
             lease: mcs_core::timing::DEFAULT_LEASE,
             controller_flags: Vec::new(),
             registry_flags: Vec::new(),
+            registry_urls: Vec::new(),
         };
         let stack = Box::pin(Stack::start(options, &[&east, &west])).await?;
         Ok(Self { stack, east, west })
