@@ -83,7 +83,7 @@ fuzz: ## Fuzz TARGET (see fuzz/fuzz_targets) for MINUTES (10); needs nightly Rus
 # --- check -----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: fmt-check clippy doc crds-check openapi-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
+lint: fmt-check clippy doc crds-check openapi-check cases-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -136,6 +136,10 @@ openapi: ## Write docs/openapi.json anew from the routes and the proto files
 .PHONY: openapi-check
 openapi-check:
 	cargo test --locked -p mcs-registry --test it the_document_checked_in | .ci/some-tests
+
+.PHONY: cases-check
+cases-check: ## Fail if the table of cases names other tests than name the cases
+	.ci/check-cases
 
 .PHONY: crds
 crds: ## Write the CRDs anew from the types of the controller

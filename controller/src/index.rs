@@ -8,6 +8,8 @@
 //! in three kinds, and own writes would be seen only when the watch has brought them back.
 
 mod objects;
+#[cfg(test)]
+mod tests;
 
 use crate::api::{ServiceExport, ServiceImport};
 use crate::queue::Queue;

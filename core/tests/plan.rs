@@ -97,7 +97,7 @@ fn an_import_has_the_fields_of_the_merge_and_the_marks_of_ours() {
     );
 }
 
-/// Cases O03 and O13: equal content makes no write, whatever the order it comes in.
+/// Case O03: equal content makes no write, whatever the order it comes in.
 #[test]
 fn nothing_is_written_when_nothing_changed() {
     let mut world = World::default();

@@ -71,7 +71,7 @@ fn telling_what_is_applied_makes_nothing_dirty() {
     assert_eq!(feed.drain(), BTreeSet::new());
 }
 
-/// Case O23: an export that is gone takes its own endpoints only; with the last one all goes.
+/// Cases O23 and O31: an export that is gone takes its own endpoints only; with the last one all goes.
 #[test]
 fn what_a_whole_cluster_no_longer_has_goes() {
     let mut feed = Feed::with_alpha();
@@ -266,7 +266,7 @@ fn a_restarted_importer_shows_nothing_older_than_its_slices_name() {
     assert_eq!(feed.sources(), show([("alpha", Some(&[1, 2]))]));
 }
 
-/// Cases O31 and O32: another cluster under the same id is another cluster; its versions start anew.
+/// Case O32: another cluster under the same id is another cluster; its versions start anew.
 #[test]
 fn another_uid_is_another_cluster() {
     let mut feed = Feed::with_alpha();

@@ -169,6 +169,7 @@ fn a_foreign_import_is_skipped_unless_adopted() {
     }
 }
 
+/// Case O13: whatever an object is called.
 #[test]
 fn marks_tell_whose_an_object_is() {
     let clusterset = ClustersetId::new("prod").expect("a clusterset id");

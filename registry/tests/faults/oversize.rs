@@ -1,4 +1,4 @@
-//! Too much at once: it is refused by the limit that it breaks, before it is held, and what was there before stays.
+//! O63: too much at once: it is refused by the limit that it breaks, before it is held, and what was there before stays.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

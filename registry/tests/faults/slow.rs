@@ -1,4 +1,4 @@
-//! Clients that hold what they are given for as long as they can, with a byte now and then: each connection, or each
+//! O64: clients that hold what they are given for as long as they can, with a byte now and then: each connection, or each
 //! request on one, ends within its limit. The limits are those of the program, ten seconds and more; two
 //! of the admin port.
 

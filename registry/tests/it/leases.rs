@@ -93,7 +93,7 @@ async fn most_clusters_silent_at_once_are_held_and_then_judged() {
     assert_eq!(listed_endpoints(&registry).await, 1);
 }
 
-/// O35, O36: a jump of the wall clock changes what is shown, not what is judged.
+/// O35: a jump of the wall clock changes what is shown, not what is judged.
 #[tokio::test]
 async fn a_jump_of_the_wall_clock_expires_nothing() {
     let registry = Started::new().await;

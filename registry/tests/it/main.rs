@@ -10,6 +10,7 @@ mod life;
 mod limits;
 mod logged;
 mod metrics;
+mod pages;
 mod ports;
 mod program;
 mod rest;

@@ -1,12 +1,14 @@
 //! Registrations, renewals, writes and removals.
 
 use mcs_core::ids::ServiceKey;
-use mcs_core::model::MemberState;
+use mcs_core::model::{Change, Endpoint, EndpointSet, Frame, MemberState, Object};
 use mcs_core::registry::Op;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::client::{Removed, Renewed};
 use mcs_proto::status::CallFailed;
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +46,7 @@ async fn an_old_term_is_refused_with_the_highest_seen() {
     assert_eq!(write.map(|_| ()), refused);
 }
 
-/// O31: a second cluster with the same id.
+/// O32: a second cluster with the same id.
 #[tokio::test]
 async fn a_second_cluster_with_an_id_whose_lease_is_active_is_refused_with_both_uids() {
     let registry = Started::new().await;
@@ -126,6 +128,75 @@ async fn a_put_replaces_what_was_there() {
 
     east.write(&[Op::Delete { key: key("cart") }]).await;
     assert_eq!(registry.client.list_imports(&prod(), true).await, Ok((Vec::new(), false)));
+}
+
+/// O31: what one cluster exports of a Service is neither replaced nor taken by what another one exports of it.
+#[tokio::test]
+async fn a_second_exporter_of_a_service_changes_its_own_endpoints_only() {
+    let registry = Started::new().await;
+    let (mut east, mut west) = (registry.register("east").await, registry.register("west").await);
+    let listed = async || {
+        let (imports, _) = registry.client.list_imports(&prod(), false).await.unwrap();
+        let parts = imports.into_iter().flat_map(|import| import.parts);
+        parts.map(|part| (part.cluster, part.endpoint_count)).collect::<Vec<_>>()
+    };
+    let of = |east, west| vec![("east".to_owned(), east), ("west".to_owned(), west)];
+    east.write(&[put("cart", 2)]).await;
+    west.write(&[put("cart", 1)]).await;
+    assert_eq!(listed().await, of(2, 1));
+    let none = Arc::default();
+    west.write(&[Op::PutEndpoints { key: key("cart"), leaf: Leaf::default(), endpoints: none }]).await;
+    assert_eq!(listed().await, of(2, 0));
+    west.write(&[Op::Delete { key: key("cart") }]).await;
+    assert_eq!(listed().await, of(2, 0)[..1]);
+}
+
+/// O20: each of the three conditions is true, false or not said, and stays so on every path.
+#[tokio::test]
+async fn the_conditions_of_endpoints_are_told_as_they_were_put() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    let Op::Put { key, leaf, spec, endpoints } = put("cart", 1) else { panic!() };
+    let (group, _) = endpoints.groups().iter().next().unwrap();
+    let mut set = EndpointSet::default();
+    let said = |number: usize| [None, Some(false), Some(true)][number % 3];
+    let mut all = Vec::new();
+    for number in 0..27 {
+        let (ready, serving, terminating) = (said(number), said(number / 3), said(number / 9));
+        let endpoint = Endpoint { ready, serving, terminating, ..Endpoint::default() };
+        let address = Ipv4Addr::new(10, 0, 0, u8::try_from(number).unwrap());
+        set.insert(group.clone(), address.into(), endpoint);
+        let mut told = json!({"address": address.to_string()});
+        for (name, value) in [("ready", ready), ("serving", serving), ("terminating", terminating)] {
+            value.into_iter().for_each(|value| told[name] = value.into());
+        }
+        all.push(told);
+    }
+    let op = Op::Put { key, leaf, spec, endpoints: Arc::new(set.clone()) };
+    assert_eq!(east.write(&[op]).await.results.len(), 1);
+
+    let (imports, _) = registry.client.list_imports(&prod(), true).await.unwrap();
+    assert_eq!(read_set(imports[0].parts[0].endpoints.clone()), set);
+    let (exports, _) = registry.client.list_exports(&prod(), true).await.unwrap();
+    assert_eq!(read_set(exports[0].endpoints.clone()), set);
+    let (_, frames) = registry.watch().await;
+    let parts = frames.into_iter().filter_map(|frame| match frame {
+        Frame::Change(Change { object: Some(Object::Part(part)), .. }) => Some(part.endpoints),
+        _ => None,
+    });
+    assert_eq!(parts.map(|set| EndpointSet::clone(&set)).collect::<Vec<_>>(), [set]);
+    let path = "/v1/clustersets/prod/imports?includeEndpoints=true";
+    let (_, listed) = http(registry.rest, "GET", path).await;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let endpoints = &listed["imports"][0]["parts"][0]["endpoints"]["groups"][0]["endpoints"];
+    let told: Vec<_> = endpoints.as_array().unwrap().iter().map(without_empty).collect();
+    assert_eq!(told, all);
+}
+
+/// An object without the fields of it that say nothing.
+fn without_empty(object: &Value) -> Value {
+    let said = object.as_object().unwrap().iter().filter(|(_, value)| !value.is_null() && *value != "");
+    said.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 #[tokio::test]

@@ -198,6 +198,7 @@ async fn a_port_for_http2_tells_a_client_of_http1_so() {
     assert_eq!(body(&answer), "this port speaks HTTP/2 only, as gRPC does\n");
 }
 
+/// O64: a body that stops.
 #[tokio::test]
 async fn a_request_whose_body_does_not_come_fails_and_one_that_is_whole_does_not() {
     let rule = Pace { window: Duration::from_millis(50), bytes: 16 };

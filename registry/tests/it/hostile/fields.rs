@@ -1,4 +1,4 @@
-//! Each hostile text in each field of each call, to a registry as it is shipped: refused by the field's name, or left out
+//! O60, O61: each hostile text in each field of each call, to a registry as it is shipped: refused by the field's name, or left out
 //! with it; nothing is held of it afterwards, and no line of the log, no metric and no label has anything of it.
 
 use std::io::{BufRead, BufReader};

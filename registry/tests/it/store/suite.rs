@@ -96,7 +96,7 @@ pub(super) async fn the_writes_of_one_call_are_made_in_their_order(store: &dyn S
     assert_eq!(store.exports(&east()).await, Ok(exports([("web", 5, 2)])));
 }
 
-/// O31, O32: neither sees or replaces what is the other's.
+/// O32: neither sees or replaces what is the other's.
 pub(super) async fn two_clusters_with_one_id_share_no_record(store: &dyn Store) {
     let other = Member { uid: ClusterUid::new("uid-of-another").unwrap(), ..east() };
     store.write(&east(), vec![put("web", 5, 2), record(5, MemberState::Active)]).await.unwrap();

@@ -58,6 +58,7 @@ fn a_caller_starts_with_a_certificate_that_has_expired() {
     assert!(told.contains("t_tls_certificate_expiry_timestamp_seconds{file=\"ca\"} 4102444800"), "{told}");
 }
 
+/// O58: of the side that calls.
 #[test]
 fn new_files_of_a_caller_are_used_and_bad_ones_keep_the_old() {
     let ca = Ca::new("ca");
