@@ -59,7 +59,7 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
     }
     match try_reconcile(lead, &key).await {
         Ok(outcome) => outcome,
-        Err(error @ (WriteFailed::Conflict(_) | WriteFailed::Gone | WriteFailed::Fenced)) => {
+        Err(error) if error.is_stale() => {
             debug!(service = %key, %error, "import is planned again");
             Outcome::Failed
         }

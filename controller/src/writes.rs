@@ -15,6 +15,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::core::Status;
 use kube::{Client, Resource};
 use mcs_core::names::{FIELD_MANAGER, FIELD_MANAGER_STATUS};
 use serde::Serialize;
@@ -25,6 +26,8 @@ use std::time::Duration;
 
 /// How long one write may take.
 const LIMIT: Duration = Duration::from_secs(5);
+/// The cause that the API server names in its refusal (`NamespaceTerminatingCause` of k8s.io/api/core/v1).
+const CAUSE_NAMESPACE_ENDS: &str = "NamespaceTerminating";
 
 /// Why a write was not made, or is not known to have been.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +41,9 @@ pub(crate) enum WriteFailed {
     /// The object is gone.
     #[error("the object is gone")]
     Gone,
+    /// The namespace is being deleted, and takes no new objects: what is in it goes, without us.
+    #[error("its namespace is being deleted")]
+    NamespaceEnds,
     /// The API server did not answer in time.
     #[error("the API server did not answer within {LIMIT:?}")]
     TimedOut,
@@ -55,6 +61,11 @@ pub(crate) enum WriteFailed {
 }
 
 impl WriteFailed {
+    /// Whether the write was decided on what is no longer so: it is decided again, and nothing is wrong.
+    pub(crate) const fn is_stale(&self) -> bool {
+        matches!(self, Self::Fenced | Self::Conflict(_) | Self::Gone | Self::NamespaceEnds)
+    }
+
     /// What the failure of a JSON patch means: a test that does not hold is answered like an invalid object.
     fn of_patch(self) -> Self {
         match self {
@@ -75,12 +86,19 @@ impl From<kube::Error> for WriteFailed {
             kube::Error::Api(status) => match status.code {
                 404 => Self::Gone,
                 409 => Self::Conflict(status.message),
+                403 if namespace_ends(&status) => Self::NamespaceEnds,
                 code @ (400 | 403 | 405 | 422) => Self::Refused { code, message: status.message },
                 _ => Self::Other(kube::Error::Api(status)),
             },
             error => Self::Other(error),
         }
     }
+}
+
+/// Whether the API server refuses a new object for the end of its namespace.
+fn namespace_ends(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == CAUSE_NAMESPACE_ENDS)
 }
 
 /// A kind that is written.
@@ -297,4 +315,34 @@ fn as_manager() -> PostParams {
 
 fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_stale_when_the_namespace_ends_and_final_when_a_permission_lacks() {
+        let ends = json!({ "causes": [{ "reason": "NamespaceTerminating", "field": "metadata.namespace" }] });
+        let refused = |code: u16, details: Value| {
+            let status = json!({ "status": "Failure", "message": "no", "code": code, "details": details });
+            WriteFailed::from(kube::Error::Api(serde_json::from_value(status).expect("a status")))
+        };
+        let other = json!({ "causes": [{ "reason": "FieldValueInvalid" }] });
+        let failures =
+            [(403, ends), (403, other.clone()), (403, Value::Null), (422, other), (409, Value::Null)]
+                .map(|(code, details)| refused(code, details))
+                .map(|failed| (failed.is_stale(), failed.to_string()));
+        let refusal = |code: u16| (false, format!("the API server refuses it ({code}): no"));
+        assert_eq!(
+            failures,
+            [
+                (true, "its namespace is being deleted".to_owned()),
+                refusal(403),
+                refusal(403),
+                refusal(422),
+                (true, "the object has changed meanwhile: no".to_owned()),
+            ]
+        );
+    }
 }

@@ -14,6 +14,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use futures::try_join;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, ResourceExt, api::ListParams};
 use mcs_runtime::shutdown::Watch;
 
 use self::report::Report;
@@ -34,6 +36,10 @@ pub const FILTER: &str = "Required || ExportedLabels || (EndpointSlice && !DNS)"
 const CLUSTERSET: &str = "conformance";
 /// A run takes 80 s; when everything is wrong, each of its 17 tests gives up after two minutes at most.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
+/// What the names of the suite's namespaces begin with.
+const NAMESPACES: &str = "mcs-conformance-";
+/// kube-controller-manager takes the namespaces that are deleted one after the other.
+const END_LIMIT: Duration = Duration::from_secs(3 * 60);
 /// What Ginkgo writes before the time of each test that ended.
 const ENDED: char = '•';
 /// The suite's report as Ginkgo writes it.
@@ -74,7 +80,11 @@ async fn start_and_judge(options: &Options, screen: &Screen) -> Result<()> {
         .during("starting two clusters, mcs-registry and mcs-controllers", Scene::start(options))
         .await?;
     screen.progress("running the suite")?;
-    let ran = scene.suite(screen, &suite, &folder, &options.flags).await;
+    let mut ran = scene.suite(screen, &suite, &folder, &options.flags).await;
+    if ran.is_ok() {
+        let left = screen.during("waiting until nothing is left of its namespaces", scene.nothing_is_left());
+        ran = left.await.and(ran);
+    }
     // Before the end of what writes them: their folders go with it.
     scene.keep_logs(&folder)?;
     let judged = ran.and_then(|status| judge(screen, &folder, status));
@@ -162,6 +172,27 @@ impl Scene {
             running.status()?.with_context(|| running.log_tail())
         };
         wait_at_most(LIMIT, "the end of the suite", || ready(look())).await
+    }
+
+    /// Waits until the namespaces that the suite deleted are gone, none of which may hang on a finalizer of ours, and
+    /// the registry has no export more.
+    async fn nothing_is_left(&self) -> Result<()> {
+        wait_at_most(END_LIMIT, "the end of all that the suite made", async || {
+            for cluster in [&self.east, &self.west] {
+                let namespaces: Api<Namespace> = Api::all(cluster.client());
+                let listed = namespaces.list_metadata(&ListParams::default()).await?;
+                let names: Vec<_> = listed.iter().map(ResourceExt::name_any).collect();
+                let left: Vec<_> = names.iter().filter(|name| name.starts_with(NAMESPACES)).collect();
+                ensure!(left.is_empty(), "cluster {} still has {left:?}", cluster.name());
+            }
+            for list in ["exports", "imports"] {
+                let answer = self.stack.rest(list).await?;
+                let left = answer[list].as_array().with_context(|| format!("no list of {list}: {answer}"))?;
+                ensure!(left.is_empty(), "the registry still has {list}: {answer}");
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Copies the logs of everything beside the reports.

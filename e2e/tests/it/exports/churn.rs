@@ -1,5 +1,8 @@
 //! Endpoints that come, change and go.
 
+use k8s_openapi::api::core::v1::Namespace;
+use mcs_core::names::{EXPORT_WANTED, LABEL_EXPORT};
+
 use super::*;
 
 /// O01, O02, O06: one slice of several goes, a set is replaced, a slice hangs in deletion, the last one goes.
@@ -68,6 +71,43 @@ async fn a_service_export_that_hangs_in_deletion_exports_nothing() -> Result<()>
     .await?;
     scene.imports("mail", &["10.0.1.1"]).await?;
     merge(&exports, "cart", json!({ "metadata": { "finalizers": null } })).await
+}
+
+/// A controller that does not know yet that a namespace ends is refused what is new in it.
+#[tokio::test]
+async fn a_namespace_that_is_deleted_takes_all_along_and_nothing_is_said_to_be_wrong() -> Result<()> {
+    let scene = Scene::start("ending").await?;
+    scene.export("cart", ("http", 8080), &["10.0.0.1"]).await?;
+    let labels = json!({ LABEL_EXPORT: EXPORT_WANTED });
+    let spec = json!({ "ports": [{ "port": 80 }] });
+    let labelled = json!({ "metadata": { "name": "mail", "labels": labels }, "spec": spec });
+    create_json::<Service>(&scene.west(), labelled).await?;
+    wait_for_conditions(&scene.west(), "mail", &ACCEPTED).await?;
+    scene.imports("cart", &["10.0.0.1"]).await?;
+
+    let namespaces: Api<Namespace> = Api::all(scene.west.clone());
+    namespaces.delete(&scene.ns, &DeleteParams::default()).await?;
+    scene.export("late", ("http", 8080), &["10.0.2.1"]).await?;
+    let log = || anyhow::Ok(scene.stack.controller("west")?.program.log());
+    wait_for("the import of late to be held", async || {
+        let held = log()?.lines().any(|line| line.contains("import held") && line.contains("/late "));
+        expect(held, &true)
+    })
+    .await?;
+    wait_for("the end of the namespace", async || {
+        let left = namespaces.get_opt(&scene.ns).await?;
+        let status = left.map(|left| serde_json::to_string(&left.status)).transpose()?;
+        expect(status, &None)
+    })
+    .await?;
+    wait_for("the end of what it exported", async || {
+        expect(scene.east::<ServiceImport>().get_opt("mail").await?.is_none(), &true)
+    })
+    .await?;
+    let log = log()?;
+    let complaints = log.lines().filter(|line| !line.contains(" INFO "));
+    assert_eq!(complaints.collect::<Vec<_>>(), Vec::<&str>::new());
+    Ok(())
 }
 
 /// O12, O14, O15, O20: a headless Service, with its host names and all three conditions, without ports and with.
