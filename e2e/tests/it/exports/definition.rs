@@ -1,3 +1,8 @@
+//! What an import is follows from its exports, whoever of them decides and whichever version of the API is spoken.
+
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use mcs_core::names::MCS_GROUP;
+
 use super::*;
 
 /// The UID of a ServiceImport and its type; nothing when there is none.
@@ -124,4 +129,52 @@ async fn a_service_import_stays_one_object_whoever_of_its_exporters_decides_what
         wait_for("the end of the import", async || expect(lives.seen(), &wanted)).await?;
     }
     Ok(())
+}
+
+/// The Dynamo operator makes ServiceExports, and CoreDNS reads ServiceImports, through v1alpha1.
+#[tokio::test]
+async fn the_older_version_of_the_api_exports_and_shows_the_same() -> Result<()> {
+    let scene = Scene::start("older").await?;
+    let older = |client: &Client, kind: &str| {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(MCS_GROUP, "v1alpha1", kind));
+        Api::<DynamicObject>::namespaced_with(client.clone(), &scene.ns, &resource)
+    };
+    create(&scene.east(), &objects::service_without_selector(&scene.ns, "cart", &[("http", 80)])).await?;
+    create(&scene.east(), &scene.slice("cart-a", "cart", ("http", 8080), &["10.0.0.1"])?).await?;
+    let exports = older(&scene.east, "ServiceExport");
+    let export = |tier: &str| {
+        Patch::Apply(json!({
+            "apiVersion": format!("{MCS_GROUP}/v1alpha1"), "kind": "ServiceExport",
+            "metadata": { "name": "cart" }, "spec": { "exportedLabels": { "tier": tier } },
+        }))
+    };
+    let operator = PatchParams::apply("operator");
+    exports.patch("cart", &operator, &export("gold")).await?;
+    scene.imports("cart", &["10.0.0.1"]).await?;
+    wait_for_conditions(&scene.east(), "cart", &ACCEPTED).await?;
+    let told = exports.get("cart").await?.data["status"]["conditions"].clone();
+    let told = told.as_array().context("conditions")?.iter();
+    let told: Vec<_> = told
+        .map(|it| format!("{}={}/{}", text(&it["type"]), text(&it["status"]), text(&it["reason"])))
+        .collect();
+    assert_eq!(told, ACCEPTED);
+
+    exports.patch("cart", &operator, &export("silver")).await?;
+    let imports = older(&scene.west, "ServiceImport");
+    let import = wait_for("the label to follow", async || {
+        let import = imports.get("cart").await?;
+        expect(import.labels().get("tier").map(String::as_str), &Some("silver"))?;
+        Ok::<_, anyhow::Error>(import)
+    })
+    .await?;
+    let newer = serde_json::to_value(scene.west::<ServiceImport>().get("cart").await?)?;
+    assert_eq!([&import.data["spec"], &import.data["status"]], [&newer["spec"], &newer["status"]]);
+
+    exports.delete("cart", &DeleteParams::default()).await?;
+    let gone = async || expect(imports.get_opt("cart").await?.is_none(), &true);
+    wait_for("the end of the import", gone).await
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
