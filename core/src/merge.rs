@@ -11,16 +11,24 @@
 //! - An unnamed port *is* what the import calls it. So in an import with several ports, where it is called
 //!   `tcp-80`, an unnamed port and one that is named `tcp-80` are identical, whichever export is the older. In an
 //!   import with one port it has no name, and is another port than one that is named.
+//! - A port that matches an older export's is not added, also where that one is left out for a name of a third: what
+//!   one cluster calls otherwise is a conflict, and no reason to bring it under its name.
+//! - `ClientIP` without a timeout is `ClientIP` with Kubernetes' default.
 //!
 //! Rejected: carrying a port whose name differs under the import's name. The cluster's endpoints would then be reached
 //! through a definition that is not theirs, and a rename in one cluster would go unnoticed in all others.
 
 use crate::ids::{ClusterId, ClusterUid};
 use crate::model::{
-    Conflict, ConflictField, ExportSpec, GoodPort, Header, ImportDefinition, IpFamily, Participant, Port,
+    Conflict, ConflictField, EndpointPort, EndpointSet, ExportSpec, GoodPort, GroupKey, Header,
+    ImportDefinition, IpFamily, Participant, Port, SessionAffinity,
 };
 use crate::version::Version;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What Kubernetes takes for the timeout of `ClientIP` where none is named, in seconds.
+const DEFAULT_AFFINITY_TIMEOUT: u32 = 10_800;
 
 /// One cluster's export of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +121,39 @@ fn name_in_import(port: &Port, several: bool) -> String {
 }
 
 /// The ports of the import that an export with the ports `own` defines identically.
+/// The endpoints of one cluster as they are imported: of the families that are `served`, with those ports that the
+/// cluster defines as the import does, by the names that they have in the import; `any_port` says whether it has ports.
+pub fn imported<'a>(
+    endpoints: &'a EndpointSet,
+    good_ports: &[GoodPort],
+    any_port: bool,
+    served: impl Fn(IpFamily) -> bool,
+) -> Cow<'a, EndpointSet> {
+    let names: BTreeMap<&str, &str> =
+        good_ports.iter().map(|good| (good.export_name.as_str(), good.import_name.as_str())).collect();
+    let name_of = |port: &EndpointPort| names.get(port.name.as_str()).copied();
+    // A headless Service may have no port at all; any other endpoint without a good one is of no use.
+    let is_of_use = |group: &GroupKey| {
+        served(group.family) && (!any_port || group.ports.iter().any(|port| name_of(port).is_some()))
+    };
+    let is_same = |group: &GroupKey| {
+        is_of_use(group) && group.ports.iter().all(|port| name_of(port) == Some(port.name.as_str()))
+    };
+    if endpoints.groups().keys().all(is_same) {
+        return Cow::Borrowed(endpoints);
+    }
+    let mut imported = EndpointSet::default();
+    for (group, members) in endpoints.groups().iter().filter(|(group, _)| is_of_use(group)) {
+        let ports = group.ports.iter().filter_map(|port| {
+            let name = name_of(port)?.to_owned();
+            Some(EndpointPort { name, ..port.clone() })
+        });
+        let members = members.iter().map(|(address, endpoint)| (*address, endpoint.clone()));
+        imported.insert_all(GroupKey::new(group.family, ports), members);
+    }
+    Cow::Owned(imported)
+}
+
 fn good_ports(import: &[Port], own: &[Port]) -> Vec<GoodPort> {
     let several = import.len() > 1;
     let own: BTreeMap<String, &Port> = own.iter().map(|port| (name_in_import(port, several), port)).collect();
@@ -137,9 +178,7 @@ fn differs(field: ConflictField, oldest: &ExportSpec, other: &ExportSpec) -> boo
         ConflictField::Ports => sorted(&oldest.ports) != sorted(&other.ports),
         ConflictField::Type => oldest.service_type != other.service_type,
         ConflictField::SessionAffinity => oldest.session_affinity != other.session_affinity,
-        ConflictField::SessionAffinityConfig => {
-            oldest.session_affinity_timeout != other.session_affinity_timeout
-        }
+        ConflictField::SessionAffinityConfig => timeouts_differ(oldest, other),
         ConflictField::InternalTrafficPolicy => {
             oldest.internal_traffic_policy != other.internal_traffic_policy
         }
@@ -148,6 +187,15 @@ fn differs(field: ConflictField, oldest: &ExportSpec, other: &ExportSpec) -> boo
         ConflictField::Annotations => oldest.annotations != other.annotations,
         ConflictField::IpFamily => oldest.ip_families != other.ip_families,
     }
+}
+
+/// Whether two exports differ in the timeout of their affinity. Where both have `ClientIP`, none named is the default.
+fn timeouts_differ(one: &ExportSpec, other: &ExportSpec) -> bool {
+    let both = [one, other].map(|spec| spec.session_affinity) == [SessionAffinity::ClientIp; 2];
+    let timeout = |spec: &ExportSpec| {
+        spec.session_affinity_timeout.or_else(|| both.then_some(DEFAULT_AFFINITY_TIMEOUT))
+    };
+    timeout(one) != timeout(other)
 }
 
 fn sorted(ports: &[Port]) -> Vec<&Port> {

@@ -22,8 +22,10 @@ mod acts;
 mod counts;
 mod judge;
 mod member;
+mod reads;
 mod restore;
 mod services;
+mod terms;
 
 pub use counts::{Counts, Sizes};
 pub use member::{Member, TOO_MANY};
@@ -31,7 +33,7 @@ pub use restore::Restored;
 
 use crate::ids::{Build, ClusterId, ClusterUid, Epoch, Instance, Region, ServiceKey};
 use crate::lease::{Census, Hold, JudgingClock};
-use crate::model::{Change, EndpointSet, ExportSpec, Header, MemberState, Object, ObjectKey, PartSet};
+use crate::model::{Change, EndpointSet, ExportSpec, MemberState, Object, ObjectKey};
 use crate::time::Timestamp;
 use crate::timing::Timing;
 use crate::validate::Refusal;
@@ -40,6 +42,7 @@ use services::Services;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use terms::Terms;
 
 /// What an operator decides about leases and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,17 +249,9 @@ pub struct Registry {
     /// Each member under its [`Member::due`].
     due: BTreeSet<(Timestamp, ClusterId)>,
     services: Services,
-    terms: BTreeMap<(ClusterId, ClusterUid), Term>,
+    terms: Terms,
     journal: Journal,
     counts: Counts,
-}
-
-/// The highest term seen of a cluster.
-#[derive(Clone, Copy, Debug)]
-struct Term {
-    floor: u64,
-    /// When it is forgotten; none while the cluster is a member.
-    forget_at: Option<Timestamp>,
 }
 
 /// Changes that were not drained yet.
@@ -299,7 +294,7 @@ impl Registry {
             members: BTreeMap::new(),
             due: BTreeSet::new(),
             services: Services::default(),
-            terms: BTreeMap::new(),
+            terms: Terms::default(),
             journal: Journal::default(),
             counts: Counts::default(),
         }
@@ -331,27 +326,6 @@ impl Registry {
         self.policy.timing.lease()
     }
 
-    /// All members by id.
-    pub fn members(&self) -> impl Iterator<Item = (&ClusterId, &Member)> {
-        self.members.iter()
-    }
-
-    /// One member.
-    pub fn member(&self, cluster: &ClusterId) -> Option<&Member> {
-        self.members.get(cluster)
-    }
-
-    /// The set that the parts of `cluster` are in the log, and the version as of which it is all of them; none while that
-    /// is not known. It is asked after the changes of a call were drained, when section and parts are told alike.
-    pub fn proven(&self, cluster: &ClusterId) -> Option<(PartSet, Version)> {
-        self.members.get(cluster)?.proven()
-    }
-
-    /// All merged Services by key.
-    pub fn headers(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<Header>)> {
-        self.services.headers()
-    }
-
     /// Whether verdicts wait since most members are silent.
     pub const fn is_holding(&self) -> bool {
         self.hold.until().is_some()
@@ -381,15 +355,9 @@ impl Registry {
     }
 
     fn check_term(&mut self, cluster: &ClusterId, uid: &ClusterUid, version: Version) -> Result<(), Refused> {
-        let term = self
-            .terms
-            .entry((cluster.clone(), uid.clone()))
-            .or_insert(Term { floor: version.term, forget_at: None });
-        if version.term < term.floor {
-            return Err(Refused::OldTerm { cluster: cluster.clone(), term: version.term, floor: term.floor });
-        }
-        term.floor = version.term;
-        Ok(())
+        let admitted = self.terms.admit(cluster, uid, version.term);
+        let old = |floor| Refused::OldTerm { cluster: cluster.clone(), term: version.term, floor };
+        admitted.map_err(old)
     }
 }
 

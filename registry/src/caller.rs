@@ -62,6 +62,7 @@ impl Writer {
 pub(crate) struct Remover {
     clusterset: ClustersetId,
     cluster: ClusterId,
+    is_itself: bool,
 }
 
 impl Remover {
@@ -74,14 +75,21 @@ impl Remover {
     pub(crate) const fn cluster(&self) -> &ClusterId {
         &self.cluster
     }
+
+    /// Whether its certificate says that it is that cluster.
+    pub(crate) const fn is_itself(&self) -> bool {
+        self.is_itself
+    }
 }
 
 /// A caller asked for something that its certificate does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{caller} may {}, but not {asked}", .caller.allowed())]
+#[error("{caller} may {}, but not {asked} cluster {cluster} of clusterset {clusterset}", .caller.allowed())]
 pub(crate) struct Denied {
     caller: Caller,
-    asked: String,
+    asked: &'static str,
+    pub(crate) clusterset: ClustersetId,
+    pub(crate) cluster: ClusterId,
 }
 
 impl Caller {
@@ -115,8 +123,8 @@ impl Caller {
         if self.is_anyone() || self.is_cluster(&member.clusterset, &member.cluster) {
             return Ok(Writer(member));
         }
-        let asked = format!("write for cluster {} of clusterset {}", member.cluster, member.clusterset);
-        Err(Denied { caller: self.clone(), asked }.into())
+        let Member { clusterset, cluster, .. } = member;
+        Err(Denied { caller: self.clone(), asked: "write for", clusterset, cluster }.into())
     }
 
     /// Asks to remove a cluster.
@@ -125,10 +133,10 @@ impl Caller {
     /// The caller is neither that cluster nor an administrator of the clusterset.
     pub(crate) fn remover(&self, clusterset: ClustersetId, cluster: ClusterId) -> Result<Remover, Error> {
         if self.is_anyone() || self.is_cluster(&clusterset, &cluster) || self.is_admin(&clusterset) {
-            return Ok(Remover { clusterset, cluster });
+            let is_itself = self.is_cluster(&clusterset, &cluster);
+            return Ok(Remover { clusterset, cluster, is_itself });
         }
-        let asked = format!("remove cluster {cluster} of clusterset {clusterset}");
-        Err(Denied { caller: self.clone(), asked }.into())
+        Err(Denied { caller: self.clone(), asked: "remove", clusterset, cluster }.into())
     }
 
     fn is_anyone(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The calls as gRPC.
 
 mod deadline;
+mod health;
 mod imports;
 mod members;
 mod streams;
@@ -14,6 +15,7 @@ use mcs_proto::FILE_DESCRIPTOR_SET;
 use mcs_proto::pb::imports_server::ImportsServer;
 use mcs_proto::pb::members_server::MembersServer;
 use mcs_runtime::http::Protocol;
+use mcs_runtime::ready::Ready;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -79,26 +81,29 @@ pub(crate) fn routes(service: Arc<Service>, ports: &Ports) -> Routes {
 }
 
 /// Serves the port until the drain is over: watches and syncs end at once, other calls are finished.
-pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: Ports) -> Result<(), Failed> {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    service: Arc<Service>,
+    ports: Ports,
+    ready: Ready,
+) -> Result<(), Failed> {
     let (health, health_server) = tonic_health::server::health_reporter();
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
-    health.set_serving::<MembersServer<Grpc>>().await;
-    health.set_serving::<ImportsServer<Grpc>>().await;
-
-    let drained = ports.shutdown.draining_owned();
-    let stop = async move {
-        drained.await;
-        health.set_not_serving::<MembersServer<Grpc>>().await;
-        health.set_not_serving::<ImportsServer<Grpc>>().await;
+    health::begin(&health).await;
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let routes =
-        routes(service, &ports).add_service(health_server).add_service(reflection).into_axum_router();
+    let routes = routes(service, &ports)
+        .add_service(health_server)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?)
+        .into_axum_router();
     let told = ports.clone();
     let full = move || async move { Status::from(told.full()).into_http::<Body>() };
     let port = ports.port("grpc", bounded(routes, &ports), Router::new().fallback(full));
-    port.protocol(Protocol::Http2).serve(listener, stop).await;
+    let stop = ports.shutdown.draining_owned();
+    let served = port.protocol(Protocol::Http2).serve(listener, stop);
+    tokio::join!(served, health::follow(health, ready, ports.shutdown.clone()));
     Ok(())
 }

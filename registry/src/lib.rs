@@ -172,7 +172,7 @@ pub async fn serve(
     let ready = Ready::new(shutdown.clone());
     let (serving, stored) = (ready.wait_for("listeners"), ready.wait_for("the store"));
     let mut tasks = Tasks::new();
-    tasks.spawn_background("admin", admin::serve(admin, registry, ready));
+    tasks.spawn_background("admin", admin::serve(admin, registry, ready.clone()));
     tasks.spawn("judge", Arc::clone(&service).judge());
     tasks.spawn("store", Arc::clone(&service).keep(stored));
     if let Some(tls) = tls.clone() {
@@ -182,7 +182,7 @@ pub async fn serve(
     let held = Budget::new(config.max_request_bytes);
     let (pages, drain) = (Pages::default(), shutdown.clone());
     let ports = Ports { config, tls, streams, pages, held, metrics, shutdown: drain };
-    tasks.spawn("grpc", grpc::serve(grpc, Arc::clone(&service), ports.clone()));
+    tasks.spawn("grpc", grpc::serve(grpc, Arc::clone(&service), ports.clone(), ready));
     tasks.spawn("rest", rest::serve(rest, service, ports));
     serving.ready();
 

@@ -5,6 +5,7 @@
 //! who needs a consistent whole watches.
 
 use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey, check_dns_label};
+use mcs_core::merge::imported;
 use mcs_core::model::{Export, Header};
 use mcs_core::registry::{Member, Registry};
 use mcs_core::time::{Clock, Timestamp, WallTime};
@@ -14,6 +15,7 @@ use mcs_proto::frames::participants;
 use mcs_proto::lists::{join_export, join_import};
 use mcs_proto::pb;
 use prost::Message;
+use std::ops::Bound;
 use std::time::Duration;
 
 /// What a page may be.
@@ -114,6 +116,12 @@ impl Page {
         String::new()
     }
 
+    /// The Service at which a page of exports or imports goes on: what is before is not looked at.
+    fn service(&self) -> Option<ServiceKey> {
+        let mut parts = self.after.as_ref()?.entry.split('/');
+        ServiceKey::new(parts.next()?, parts.next()?).ok()
+    }
+
     /// Whether an entry was told by an earlier page. The one that the token names goes on.
     fn is_before(&self, entry: &[&str]) -> bool {
         self.after.as_ref().is_some_and(|after| entry.iter().copied().lt(after.entry.split('/')))
@@ -161,7 +169,7 @@ impl Lists<'_> {
                 duration: Some(self.lease.into()),
             }),
             exports: count(member.exports().len()),
-            endpoints: count(member.exports().values().map(|export| export.endpoints.len()).sum()),
+            endpoints: count(member.endpoints()),
         }
     }
 
@@ -172,17 +180,20 @@ impl Lists<'_> {
         include_endpoints: bool,
         page: &Page,
     ) -> pb::ListExportsResponse {
-        let mut entries: Vec<_> = self
-            .registry
-            .members()
-            .filter(|(id, _)| of.is_none_or(|of| of == *id))
-            .flat_map(|(id, member)| member.exports().iter().map(move |(key, export)| (key, id, export)))
+        let from = page.service();
+        let entries: Box<dyn Iterator<Item = (&ServiceKey, &ClusterId, &Export)>> = match of {
+            None => Box::new(self.registry.exports(from.as_ref())),
+            Some(of) => {
+                let range = (from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
+                let exports = self.registry.member(of).map(|member| member.exports().range(range));
+                Box::new(exports.into_iter().flatten().map(move |(key, export)| (key, of, export)))
+            }
+        };
+        let entries = entries
             .filter(|(key, id, _)| !page.is_before(&[key.namespace.as_str(), key.name.as_str(), id.as_str()]))
-            .collect();
-        entries.sort_unstable_by_key(|(key, id, _)| (*key, *id));
-        let entries = entries.into_iter().map(|(key, id, export)| {
-            (format!("{key}/{id}"), move || export_pieces(key, id, export, include_endpoints))
-        });
+            .map(|(key, id, export)| {
+                (format!("{key}/{id}"), move || export_pieces(key, id, export, include_endpoints))
+            });
         let mut answer =
             pb::ListExportsResponse { complete: self.registry.is_complete(self.now), ..Default::default() };
         answer.next_page_token = page.fill(entries, |piece| join_export(&mut answer.exports, piece));
@@ -191,9 +202,10 @@ impl Lists<'_> {
 
     /// The imports by Service, with the endpoints of the clusters that are listed.
     pub(crate) fn imports(&self, include_endpoints: bool, page: &Page) -> pb::ListImportsResponse {
+        let from = page.service();
         let entries = self
             .registry
-            .headers()
+            .headers_from(from.as_ref())
             .filter(|(key, _)| !page.is_before(&[key.namespace.as_str(), key.name.as_str()]))
             .map(|(key, header)| (key.to_string(), || self.import_pieces(key, header, include_endpoints)));
         let mut answer =
@@ -203,10 +215,16 @@ impl Lists<'_> {
     }
 
     fn import_pieces(&self, key: &ServiceKey, header: &Header, include_endpoints: bool) -> Vec<pb::Import> {
+        let Header { definition, .. } = header;
+        let (families, any_port) = (&definition.ip_families, !definition.ports.is_empty());
+        let served = |family| families.is_empty() || families.contains(&family);
         let parts = header.participants.iter().filter_map(|participant| {
             let member =
                 self.registry.member(&participant.cluster).filter(|member| member.state().is_listed())?;
-            Some((&participant.cluster, member, member.exports().get(key)?))
+            let export = member.exports().get(key)?;
+            let endpoints = imported(&export.endpoints, &participant.good_ports, any_port, served);
+            let serves = !participant.good_ports.is_empty() || !any_port;
+            serves.then_some((&participant.cluster, member, endpoints))
         });
         let mut lists = participants(header).into_iter();
         let definition = pb::Import {
@@ -218,19 +236,19 @@ impl Lists<'_> {
         };
         let further = |participants| pb::Import { key: Some(key.into()), participants, ..Default::default() };
         let mut pieces: Vec<_> = std::iter::once(definition).chain(lists.map(further)).collect();
-        for (cluster, member, export) in parts {
+        for (cluster, member, endpoints) in parts {
             let chunks = if include_endpoints {
-                split(&export.endpoints).into_iter().map(Some).collect()
+                split(&endpoints).into_iter().map(Some).collect()
             } else {
                 vec![None]
             };
-            pieces.extend(chunks.into_iter().map(|endpoints| pb::Import {
+            pieces.extend(chunks.into_iter().map(|chunk| pb::Import {
                 key: Some(key.into()),
                 parts: vec![pb::ImportPart {
                     cluster: cluster.to_string(),
                     region: region(member),
-                    endpoint_count: count(export.endpoints.len()),
-                    endpoints,
+                    endpoint_count: count(endpoints.len()),
+                    endpoints: chunk,
                 }],
                 ..Default::default()
             }));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::Stream;
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::HeldExport;
-use mcs_core::registry::{Policy, Refused, Registered, Registration, Removed, Renewed};
+use mcs_core::registry::{Op, Policy, Refused, Registered, Registration, Removed, Renewed};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_core::validate::{Dropped, Refusal};
 use mcs_core::version::{Leaf, Sum, Version};
@@ -140,7 +140,8 @@ impl Service {
             && let Some(unsaid) = self.denials.due(self.clock.elapsed())
         {
             let unsaid = (unsaid > 0).then_some(unsaid);
-            warn!(%denied, unsaid, "call denied");
+            let (clusterset, cluster) = (&denied.clusterset, &denied.cluster);
+            warn!(%clusterset, %cluster, %denied, unsaid, "call denied");
         }
         self.metrics.failed(error)
     }
@@ -291,8 +292,16 @@ impl Service {
         let mut outcomes: Vec<(pb::ServiceKey, Outcome)> = Vec::with_capacity(ops.len());
         let (mut accepted, mut places) = (Vec::new(), Vec::new());
         let (mut left_out, mut named) = (0, 0);
+        let mut keys = BTreeSet::new();
         for op in ops {
             let (key, checked) = op.checked();
+            // Deletes are taken first, so the caller's order would not be kept.
+            let mut is_first = |op: &Op| keys.insert(op.key().clone());
+            let checked = checked.and_then(
+                |(op, dropped)| {
+                    if is_first(&op) { Ok((op, dropped)) } else { Err(twice()) }
+                },
+            );
             let outcome = checked.map(|(op, mut dropped)| {
                 places.push(outcomes.len());
                 accepted.push(op);
@@ -396,7 +405,7 @@ impl Service {
         let (clusterset, cluster) = (remover.clusterset(), remover.cluster());
         let unknown = || Refused::Unknown { cluster: cluster.clone() };
         let known = self.known(clusterset).ok_or_else(unknown)?;
-        let by = if uid.is_some() { "itself" } else { "administrator" };
+        let by = if uid.is_some() || remover.is_itself() { "itself" } else { "administrator" };
         let remove = |state: &mut State, now| state.registry.remove(cluster, uid, force, now);
         let removed = known.logged(remove, |removed| {
             if let Ok(Removed { exports, endpoints }) = removed {
@@ -470,6 +479,11 @@ impl Service {
         Ok(known
             .with(|state, now| list(&Lists { registry: &state.registry, now, clock: &*self.clock, lease })))
     }
+}
+
+/// Of two changes of one export in one call, the second is refused.
+fn twice() -> Refusal {
+    Refusal::new("key", "is named by an earlier change of this call: send one after the other")
 }
 
 /// What a clusterset is asked for that may not be there yet.

@@ -5,10 +5,12 @@ use super::{
     SliceEndpoint, SliceKeeper, Step, WantedSlice, derived, want,
 };
 use crate::ids::{ClusterId, ServiceKey};
-use crate::model::{Endpoint, EndpointPort, EndpointSet, GoodPort, GroupKey};
+use crate::merge::imported;
+use crate::model::{Endpoint, EndpointSet, GoodPort, GroupKey};
 use crate::names;
 use crate::slots::{self, Slots};
 use crate::view::{Shown, Source};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -120,28 +122,10 @@ impl Target<'_> {
 
     /// The endpoints of a source as they are imported: of the families that the import has here, with those ports that
     /// the source defines as the import does, by the names that they have in the import.
-    fn imported(&self, shown: &Shown) -> EndpointSet {
+    fn imported<'b>(&self, shown: &'b Shown) -> Cow<'b, EndpointSet> {
         let families = want::served(&self.spec.ip_families, self.config);
-        let import_name: BTreeMap<&str, &str> = shown
-            .good_ports
-            .iter()
-            .map(|good| (good.export_name.as_str(), good.import_name.as_str()))
-            .collect();
-        let mut imported = EndpointSet::default();
-        for (group, endpoints) in shown.endpoints.groups() {
-            let ports = group.ports.iter().filter_map(|port| {
-                let name = *import_name.get(port.name.as_str())?;
-                Some(EndpointPort { name: name.to_owned(), ..port.clone() })
-            });
-            let group = GroupKey::new(group.family, ports);
-            // A headless Service may have no port at all; any other endpoint without a good one is of no use.
-            if !families.contains(&group.family) || (group.ports.is_empty() && !self.spec.ports.is_empty()) {
-                continue;
-            }
-            let endpoints = endpoints.iter().map(|(address, endpoint)| (*address, endpoint.clone()));
-            imported.insert_all(group, endpoints);
-        }
-        imported
+        let any_port = !self.spec.ports.is_empty();
+        imported(&shown.endpoints, &shown.good_ports, any_port, |family| families.contains(&family))
     }
 
     fn slice(

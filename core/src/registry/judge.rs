@@ -48,9 +48,7 @@ impl Registry {
             self.drop_member(cluster);
         }
         let judged = self.clock.now();
-        if let Some(term) = self.terms.get_mut(&(cluster.clone(), uid.clone())) {
-            term.forget_at = None;
-        }
+        self.terms.came(cluster, &uid);
         let member = self.members.entry(cluster.clone()).or_insert_with(|| Member::new(uid, judged, now));
         member.region = region;
         member.instance = instance;
@@ -237,10 +235,7 @@ impl Registry {
         self.due.remove(&(member.due, cluster.clone()));
         let judged = self.clock.now();
         let forget_at = judged + self.policy.timing.collection();
-        self.terms.retain(|_, term| !term.forget_at.is_some_and(|at| at.has_passed(judged)));
-        if let Some(term) = self.terms.get_mut(&(cluster.clone(), member.uid.clone())) {
-            term.forget_at = Some(forget_at);
-        }
+        self.terms.left(cluster, &member.uid, forget_at, judged);
         let exports: BTreeMap<_, Export> = member.exports;
         for key in exports.keys() {
             if member.in_log {

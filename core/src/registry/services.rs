@@ -5,6 +5,7 @@ use crate::merge::{Exported, merge};
 use crate::model::{ExportSpec, Header};
 use crate::version::Version;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// All Services that a member exports.
@@ -107,7 +108,23 @@ impl Services {
         self.conflicts
     }
 
-    pub(super) fn headers(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<Header>)> {
-        self.by_key.iter().filter_map(|(key, service)| Some((key, service.header.as_ref()?)))
+    /// The merged Services from a key on, or all.
+    pub(super) fn headers(
+        &self,
+        from: Option<&ServiceKey>,
+    ) -> impl Iterator<Item = (&ServiceKey, &Arc<Header>)> {
+        self.from(from).filter_map(|(key, service)| Some((key, service.header.as_ref()?)))
+    }
+
+    /// The exports from a key on, or all, by Service and cluster.
+    pub(super) fn exports(
+        &self,
+        from: Option<&ServiceKey>,
+    ) -> impl Iterator<Item = (&ServiceKey, &ClusterId)> {
+        self.from(from).flat_map(|(key, service)| service.exports.keys().map(move |cluster| (key, cluster)))
+    }
+
+    fn from(&self, from: Option<&ServiceKey>) -> impl Iterator<Item = (&ServiceKey, &Service)> {
+        self.by_key.range((from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded))
     }
 }

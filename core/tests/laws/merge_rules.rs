@@ -250,6 +250,21 @@ fn a_conflict_names_field_winner_and_numbers_and_every_participant_hears_of_it()
     );
 }
 
+#[test]
+fn client_ip_without_a_timeout_is_client_ip_with_the_default() {
+    let with = |age, session_affinity_timeout| ExportSpec {
+        session_affinity: SessionAffinity::ClientIp,
+        session_affinity_timeout,
+        ..export(age, [tcp("http", 80)])
+    };
+    let fields = |one: &ExportSpec, other: &ExportSpec| {
+        let conflicts = merged([("alpha", one), ("beta", other)]).conflicts;
+        conflicts.into_iter().map(|conflict| conflict.field).collect::<Vec<_>>()
+    };
+    assert_eq!(fields(&with(1, None), &with(2, Some(10_800))), []);
+    assert_eq!(fields(&with(1, None), &with(2, Some(10_801))), [ConflictField::SessionAffinityConfig]);
+}
+
 /// O30: each Service is merged by itself, so others in the same cluster or namespace cannot enter its merge.
 #[test]
 fn equal_exports_of_one_service_have_no_conflict() {

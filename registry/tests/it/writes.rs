@@ -264,6 +264,19 @@ async fn a_write_that_is_larger_than_all_exports_is_refused_with_the_limit() {
     assert_eq!(refused, Err(CallFailed::Limit { message }));
 }
 
+/// Deletes are taken first, so a put and a delete of one export would not be taken in the order they have.
+#[tokio::test]
+async fn of_two_changes_of_one_export_in_a_write_the_second_is_refused() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    let version = east.next();
+    let ops = [put("cart", 1), Op::Delete { key: key("cart") }, put("till", 1)];
+    let written = registry.client.write(&east.member, version, &ops).await.unwrap();
+    let twice = Refusal::new("key", "is named by an earlier change of this call: send one after the other");
+    let results: Vec<_> = written.results.into_iter().map(|(_, result)| result).collect();
+    assert_eq!(results, [Ok(()), Err(twice), Ok(())]);
+}
+
 /// gRPC's default limit is that of every client: the answer to the most changes, all refused, stays below it.
 #[tokio::test]
 async fn the_answer_to_a_write_can_be_read_whatever_is_refused() {

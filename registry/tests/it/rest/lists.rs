@@ -90,6 +90,54 @@ async fn imports_are_listed_with_and_without_endpoints() {
     );
 }
 
+/// Whose ports all differ has no endpoint that anybody reaches.
+#[tokio::test]
+async fn a_cluster_without_a_port_of_the_import_is_no_part_of_it() {
+    let registry = Started::new().await;
+    registry.register("east").await.write(&[put("cart", 1)]).await;
+    let Op::Put { key, leaf, spec, endpoints } = put("cart", 2) else { panic!() };
+    let mut other = (*spec).clone();
+    other.ports[0].port = 81;
+    let spec = Arc::new(other);
+    registry.register("west").await.write(&[Op::Put { key, leaf, spec, endpoints }]).await;
+    let (_, import) = get(&registry, "/v1/clustersets/prod/imports/shop/cart?includeEndpoints=true").await;
+    let of_parts = |field: &str| -> Vec<Value> {
+        import["parts"].as_array().unwrap().iter().map(|part| part[field].clone()).collect()
+    };
+    assert_eq!(import["participants"].as_array().unwrap().len(), 2);
+    assert_eq!((of_parts("cluster"), of_parts("endpointCount")), (vec![json!("east")], vec![json!(1)]));
+}
+
+/// A page goes on at its token, in whatever was written meanwhile.
+#[tokio::test]
+async fn pages_of_exports_go_on_at_a_service_and_cluster() {
+    let registry = Started::new().await;
+    let names = ["a", "a-b", "a0", "ab", "b"];
+    for cluster in ["east", "east-2", "west"] {
+        registry.register(cluster).await.write(&names.map(|name| put(name, 1))).await;
+    }
+    for of in ["", "&cluster=east-2"] {
+        let (mut seen, mut token) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/v1/clustersets/prod/exports?pageSize=2&pageToken={token}{of}");
+            let (_, page) = get(&registry, &path).await;
+            let exports = page["exports"].as_array().unwrap();
+            let named = |export: &Value| {
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                (text(&export["key"]["name"]), text(&export["cluster"]))
+            };
+            seen.extend(exports.iter().map(named));
+            token = page["nextPageToken"].as_str().unwrap().to_owned();
+            if token.is_empty() {
+                break;
+            }
+        }
+        let clusters: &[&str] = if of.is_empty() { &["east", "east-2", "west"] } else { &["east-2"] };
+        let all = names.iter().flat_map(|name| clusters.iter().map(|id| (name.to_string(), id.to_string())));
+        assert_eq!(seen, all.collect::<Vec<_>>());
+    }
+}
+
 #[tokio::test]
 async fn exports_are_listed_by_service_and_cluster() {
     let registry = Started::new().await;
