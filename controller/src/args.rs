@@ -5,8 +5,8 @@
 
 use crate::crds::{Outcome, apply_crds};
 use crate::leader::Settings;
+use crate::leave::leave;
 use crate::wiring::{self, Options};
-use anyhow::Context;
 use clap::{Parser, Subcommand};
 use mcs_core::election::Policy;
 use mcs_core::ids::{ClusterId, ClustersetId, Namespace, Region};
@@ -53,6 +53,9 @@ pub enum Command {
     Run,
     /// Brings the CRDs of this build to the cluster, and ends. A newer schema and stored versions are kept
     ApplyCrds,
+    /// Takes the cluster out of its clusterset, and ends: a registry forgets it, and all that was made in the cluster goes,
+    /// with the finalizers. Controllers that run meanwhile do nothing any more until they are started anew
+    Leave,
 }
 
 /// Where the registries are.
@@ -75,13 +78,15 @@ pub struct RegistryArgs {
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct MemberArgs {
-    /// The clusterset this cluster belongs to, a DNS label
+    /// The clusterset this cluster belongs to, a DNS label [default: the ClusterProperty clusterset.k8s.io]
     #[arg(long, value_name = "ID")]
     pub clusterset_id: Option<ClustersetId>,
-    /// The id of this cluster in its clusterset, a DNS label that no other member has
+    /// The id of this cluster in its clusterset, a DNS label that no other member has [default: the ClusterProperty
+    /// cluster.clusterset.k8s.io]
     #[arg(long, value_name = "ID")]
     pub cluster_id: Option<ClusterId>,
-    /// The region of this cluster, which its imported endpoints are labelled with [default: no label]
+    /// The region of this cluster, which its imported endpoints are labelled with [default: the region that most nodes are
+    /// labelled with, no label where none is]
     #[arg(long, value_name = "REGION")]
     pub region: Option<Region>,
 }
@@ -122,11 +127,10 @@ fn lease_name(text: &str) -> Result<String, String> {
 
 impl Check for Args {
     fn check(&self) -> Result<(), String> {
-        let why = "without which the registry does not know whose exports it gets";
         match self.command {
             Some(Command::ApplyCrds) => Ok(()),
-            _ if self.member.clusterset_id.is_none() => Err(format!("--clusterset-id is needed, {why}")),
-            _ if self.member.cluster_id.is_none() => Err(format!("--cluster-id is needed, {why}")),
+            // Without a registry it still cleans the cluster.
+            Some(Command::Leave) if self.registry.registry_url.is_empty() => Ok(()),
             _ if self.registry.registry_url.is_empty() => {
                 Err("--registry-url is needed: where a registry answers, such as https://registry.example"
                     .to_owned())
@@ -164,21 +168,25 @@ impl Args {
             if self.command == Some(Command::ApplyCrds) {
                 return report(apply_crds(client).await?);
             }
+            if self.command == Some(Command::Leave) {
+                let options = self.options(&namespace);
+                return leave(options, client, Arc::new(SystemClock)).await;
+            }
             let admin = self.admin.admin_listen.bind().await?;
-            let options = self.options(&namespace)?;
+            let options = self.options(&namespace);
             wiring::run(options, client, Arc::new(SystemClock), admin, shutdown.watch()).await
         })
     }
 
     /// What the flags say of the controller itself, in a program that runs in `namespace`.
-    fn options(self, namespace: &str) -> anyhow::Result<Options> {
+    fn options(self, namespace: &str) -> Options {
         let Self { command: _, registry, member, scope, leader, admin: _, logs: _ } = self;
         let lease_namespace = leader.leader_election_namespace.map(|namespace| namespace.to_string());
-        Ok(Options {
+        Options {
             registries: registry.registry_url,
             tls: registry.tls.files(),
-            clusterset: member.clusterset_id.context("--clusterset-id is needed")?,
-            cluster: member.cluster_id.context("--cluster-id is needed")?,
+            clusterset: member.clusterset_id,
+            cluster: member.cluster_id,
             region: member.region,
             watch_namespaces: scope.watch_namespaces,
             create_namespaces: scope.create_namespaces,
@@ -189,7 +197,7 @@ impl Args {
                 identity: identity(),
                 policy: Policy::default(),
             },
-        })
+        }
     }
 }
 

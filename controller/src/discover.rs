@@ -4,6 +4,7 @@
 //! It asks until it knows. An API server that does not answer, or misses the CRDs, keeps the controller unready; it
 //! says so once, and again when the reason changes.
 
+use crate::identity::{self, Given, Identity, NotKnown};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort, ServiceSpec};
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
@@ -23,6 +24,8 @@ const RETRY: Duration = Duration::from_secs(2);
 /// What was learned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Discovered {
+    /// Who the cluster is.
+    pub(crate) identity: Identity,
     /// The UID of the `kube-system` Namespace.
     pub(crate) uid: ClusterUid,
     /// The address families that this cluster gives Services, the primary one first.
@@ -31,7 +34,7 @@ pub(crate) struct Discovered {
 
 /// Why something is not known yet.
 #[derive(Debug, thiserror::Error)]
-enum Unknown {
+pub(crate) enum Unknown {
     #[error("the API server does not answer within {LIMIT:?}")]
     TimedOut,
     #[error("the API server answers: {0}")]
@@ -41,18 +44,22 @@ enum Unknown {
          the chart with crds.install=true"
     )]
     NotServed(&'static str),
+    #[error(transparent)]
+    Identity(#[from] NotKnown),
     #[error("the UID of namespace {NAMESPACE_OF_UID} cannot be used: {0}")]
     Uid(mcs_core::ids::InvalidId),
 }
 
-/// Asks until all is known. `namespaces` are those in which this controller may make Services.
-pub(crate) async fn discover(client: &Client, namespaces: &[String]) -> Discovered {
+/// Asks until all is known, of what flags have not `given`. `namespaces` are those in which this controller may make Services.
+pub(crate) async fn discover(client: &Client, given: &Given, namespaces: &[String]) -> Discovered {
     let mut told = String::new();
     loop {
-        let asked = tokio::time::timeout(LIMIT, ask(client, namespaces)).await;
+        let asked = tokio::time::timeout(LIMIT, ask(client, given, namespaces)).await;
         match asked.unwrap_or(Err(Unknown::TimedOut)) {
             Ok(discovered) => {
-                info!(uid = %discovered.uid, families = ?discovered.served_families, "cluster known");
+                let Identity { clusterset, cluster, region, .. } = &discovered.identity;
+                let region = region.as_ref().map(|region| region.as_str());
+                info!(%clusterset, %cluster, region, uid = %discovered.uid, families = ?discovered.served_families, "cluster known");
                 return discovered;
             }
             Err(unknown) => {
@@ -67,12 +74,17 @@ pub(crate) async fn discover(client: &Client, namespaces: &[String]) -> Discover
     }
 }
 
-async fn ask(client: &Client, namespaces: &[String]) -> Result<Discovered, Unknown> {
+async fn ask(client: &Client, given: &Given, namespaces: &[String]) -> Result<Discovered, Unknown> {
     check_served(client).await?;
+    let identity = identity::ask(client, given).await?;
+    Ok(Discovered { identity, uid: uid(client).await?, served_families: families(client, namespaces).await? })
+}
+
+/// The UID of the cluster: that of its `kube-system` Namespace.
+pub(crate) async fn uid(client: &Client) -> Result<ClusterUid, Unknown> {
     let system =
         Api::<Namespace>::all(client.clone()).get(NAMESPACE_OF_UID).await.map_err(Unknown::Refused)?;
-    let uid = ClusterUid::new(system.uid().unwrap_or_default()).map_err(Unknown::Uid)?;
-    Ok(Discovered { uid, served_families: families(client, namespaces).await? })
+    ClusterUid::new(system.uid().unwrap_or_default()).map_err(Unknown::Uid)
 }
 
 async fn check_served(client: &Client) -> Result<(), Unknown> {

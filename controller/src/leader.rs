@@ -102,6 +102,10 @@ pub struct Candidate {
     floor: Arc<watch::Sender<u64>>,
     /// The Lease as it was read last.
     lease: Option<Lease>,
+    /// The mark of a leave that was on the Lease when it was read first; none before that.
+    first_mark: Option<Option<String>>,
+    /// The cluster has left its clusterset: this replica does nothing any more.
+    retired: bool,
     look_at: Timestamp,
 }
 
@@ -133,6 +137,8 @@ impl Candidate {
             claims,
             floor: Arc::new(watch::Sender::new(0)),
             lease: None,
+            first_mark: None,
+            retired: false,
             look_at: Timestamp::ZERO,
         };
         (candidate, claimed)
@@ -146,6 +152,10 @@ impl Candidate {
         loop {
             self.publish();
             if self.elector.is_stopped() {
+                return;
+            }
+            if self.retired {
+                self.stop.draining().await;
                 return;
             }
             let now = self.clock.elapsed();
@@ -192,11 +202,28 @@ impl Candidate {
         match answer {
             Ok(lease) => {
                 self.elector.observe(lease.as_ref().map(record_of), self.clock.elapsed());
+                self.look_for_a_leave(lease.as_ref());
                 self.lease = lease;
             }
             Err(problem) => {
                 warn!(lease = %self.settings.name, %problem, "cannot read the Lease, it is tried again")
             }
+        }
+    }
+
+    /// Retires when the cluster has left its clusterset since this replica looked first: the next process that is started
+    /// joins again, this one must not.
+    fn look_for_a_leave(&mut self, lease: Option<&Lease>) {
+        let mark = lease.and_then(|lease| lease.annotations().get(names::ANNOTATION_LEFT));
+        match &self.first_mark {
+            None => self.first_mark = Some(mark.cloned()),
+            Some(first) if mark.is_some() && mark != first.as_ref() => {
+                warn!(
+                    "the cluster has left its clusterset: this controller does nothing until it is started anew"
+                );
+                self.retired = true;
+            }
+            Some(_) => {}
         }
     }
 
@@ -296,10 +323,11 @@ impl Candidate {
             managed_fields: None,
             ..known.metadata
         };
-        metadata
-            .annotations
-            .get_or_insert_default()
-            .insert(names::ANNOTATION_TERM.to_owned(), write.term.to_string());
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(names::ANNOTATION_TERM.to_owned(), write.term.to_string());
+        if write.kind == WriteKind::Acquire {
+            annotations.remove(names::ANNOTATION_LEFT);
+        }
         let now = MicroTime(jiff::Timestamp::from_second(self.clock.wall().unix_secs()).unwrap_or_default());
         let before = known.spec.unwrap_or_default();
         let acquire_time = match write.kind {

@@ -18,6 +18,7 @@ pub(crate) struct Metrics {
     syncs: IntCounterVec,
     registry_failures: IntCounterVec,
     connected: IntGaugeVec,
+    identity_changed: IntGaugeVec,
     leader: IntGauge,
 }
 
@@ -40,6 +41,14 @@ impl Metrics {
             ),
             &["url"],
         )?;
+        let identity_changed = IntGaugeVec::new(
+            Opts::new(
+                format!("{PREFIX}identity_changed"),
+                "Whether a ClusterProperty has another value than this controller goes by, which is not followed",
+            ),
+            &["property"],
+        )?;
+        registry.register(Box::new(identity_changed.clone()))?;
         let leader = IntGauge::new(format!("{PREFIX}leader"), "Whether this controller leads")?;
         registry.register(Box::new(connected.clone()))?;
         registry.register(Box::new(leader.clone()))?;
@@ -66,6 +75,7 @@ impl Metrics {
                 &["url", "reason"],
             )?,
             connected,
+            identity_changed,
             leader,
         })
     }
@@ -93,6 +103,11 @@ impl Metrics {
     /// Whether this controller is registered at `url`, which is one of its flags.
     pub(crate) fn connected(&self, url: &str, connected: bool) {
         self.connected.with_label_values(&[url]).set(i64::from(connected));
+    }
+
+    /// Whether the ClusterProperty `property` is another than when it was read.
+    pub(crate) fn identity_changed(&self, property: &'static str, changed: bool) {
+        self.identity_changed.with_label_values(&[property]).set(i64::from(changed));
     }
 
     /// Whether this controller leads.

@@ -4,6 +4,7 @@ use crate::api::{ServiceExport, ServiceImport};
 use crate::config::Config;
 use crate::discover::discover;
 use crate::events::Events;
+use crate::identity::{self, Given};
 use crate::index::{Index, Kind};
 use crate::lead::{Lead, Shared};
 use crate::leader::{Candidate, Claim, Settings};
@@ -46,11 +47,11 @@ pub struct Options {
     pub registries: Vec<RegistryUrl>,
     /// The files of TLS to registries.
     pub tls: ClientFiles,
-    /// The clusterset.
-    pub clusterset: ClustersetId,
-    /// The cluster's id in it.
-    pub cluster: ClusterId,
-    /// The cluster's region.
+    /// The clusterset; that of a ClusterProperty when none.
+    pub clusterset: Option<ClustersetId>,
+    /// The cluster's id in it; that of a ClusterProperty when none.
+    pub cluster: Option<ClusterId>,
+    /// The cluster's region; that of its nodes when none.
     pub region: Option<Region>,
     /// The namespaces that are exported from and imported into; all when empty.
     pub watch_namespaces: Vec<NamespaceName>,
@@ -98,14 +99,16 @@ pub async fn run(
 
     let watched = options.watch_namespaces.iter().map(NamespaceName::to_string);
     let probes: Vec<_> = watched.chain(["default".to_owned()]).collect();
+    let given = Given { clusterset: options.clusterset, cluster: options.cluster, region: options.region };
     let discovered = tokio::select! {
-        discovered = discover(&client, &probes) => discovered,
+        discovered = discover(&client, &given, &probes) => discovered,
         () = shutdown.draining() => return Ok(()),
     };
     let instance: Instance = options.leader.identity.parse().context("the name of this process")?;
+    let identity = discovered.identity;
     let config = Arc::new(Config {
-        member: Member { clusterset: options.clusterset, cluster: options.cluster, uid: discovered.uid },
-        region: options.region,
+        member: Member { clusterset: identity.clusterset, cluster: identity.cluster, uid: discovered.uid },
+        region: identity.region,
         instance: instance.clone(),
         build: Build::new(mcs_runtime::version())?,
         watch_namespaces: options.watch_namespaces,
@@ -128,13 +131,20 @@ pub async fn run(
         Candidate::new(client.clone(), options.leader, Arc::clone(&clock), shutdown.clone());
     tasks.spawn("election", compete(candidate, ready.clone(), shutdown.clone()));
     let events = Events::new(client.clone(), instance.as_str());
+    if let Some(read) = identity.read {
+        let watched = identity::watch(client.clone(), read, metrics.clone(), events.clone());
+        tasks.spawn_background("watch of ClusterProperties", watched);
+    }
     let shared = Shared { config, client, index, clock, registries, events, metrics };
     tasks.spawn("lead", lead(shared, claims, shutdown.clone()));
     tasks.run(&shutdown, GRACE).await.map_err(Into::into)
 }
 
 /// The clients of the registries, each with `tls` where its URL asks for it.
-fn registries(urls: &[RegistryUrl], tls: Option<&ClientTls>) -> Result<Arc<[RegistryClient]>, InvalidUrl> {
+pub(crate) fn registries(
+    urls: &[RegistryUrl],
+    tls: Option<&ClientTls>,
+) -> Result<Arc<[RegistryClient]>, InvalidUrl> {
     let timing = Timing::default();
     let client = |url| match tls {
         Some(tls) => RegistryClient::secure(url, timing, tls.configs()),

@@ -41,6 +41,10 @@ pub const ABOUT_VERSION_OLD: &str = "v1alpha1";
 pub const KIND_CLUSTER_PROPERTY: &str = "ClusterProperty";
 /// The resource of [`KIND_CLUSTER_PROPERTY`].
 pub const RESOURCE_CLUSTER_PROPERTIES: &str = "clusterproperties";
+/// The ClusterProperty that holds the cluster's id (KEP-2149).
+pub const PROPERTY_CLUSTER_ID: &str = "cluster.clusterset.k8s.io";
+/// The ClusterProperty that holds the clusterset's id (KEP-2149).
+pub const PROPERTY_CLUSTERSET_ID: &str = "clusterset.k8s.io";
 /// The namespace whose UID tells two clusters with one id apart.
 pub const NAMESPACE_OF_UID: &str = "kube-system";
 
@@ -84,6 +88,9 @@ pub const ANNOTATION_SOURCE_UID: &str = "multicluster.dynamo.nvidia.com/source-u
 pub const ANNOTATION_SOURCE_VERSION: &str = "multicluster.dynamo.nvidia.com/source-version";
 /// On the leader election's Lease: the term, raised by the write that acquires leadership.
 pub const ANNOTATION_TERM: &str = "multicluster.dynamo.nvidia.com/term";
+/// On the leader election's Lease: the cluster has left its clusterset; the value is another one each time. Controllers
+/// that see it appear do nothing any more, one that is started afterwards takes it off.
+pub const ANNOTATION_LEFT: &str = "multicluster.dynamo.nvidia.com/left";
 /// Annotations of a Service with this prefix travel with its export, below `exportedAnnotations`.
 pub const ANNOTATION_PREFIX_EXPORTED: &str = "dynamo.nvidia.com/mcs-";
 
@@ -174,6 +181,8 @@ pub const EVENT_IMPORT_SKIPPED: &str = "ServiceImportNotOurs";
 pub const EVENT_SERVICE_SKIPPED: &str = "DerivedServiceNotOurs";
 /// On an EndpointSlice that has the name of an imported one: it is left alone.
 pub const EVENT_SLICE_SKIPPED: &str = "EndpointSliceNotOurs";
+/// On a ClusterProperty: its value is another than the controller goes by.
+pub const EVENT_IDENTITY_CHANGED: &str = "ClusterIdentityChanged";
 /// On a ServiceImport, a derived Service or a slice: the API server refused to take it.
 pub const EVENT_IMPORT_FAILED: &str = "ImportFailed";
 

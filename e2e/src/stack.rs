@@ -24,6 +24,8 @@ const CONTROLLER_ACCOUNT: &str = "mcs-controller";
 const SYSTEM_NAMESPACE: &str = "mcs-system";
 /// The permissions of controllers, which the chart gives too.
 const CONTROLLER_RBAC: &str = include_str!("../../controller/deploy/rbac.yaml");
+/// What controllers need besides to find out who their cluster is.
+const IDENTITY_RBAC: &str = include_str!("../../controller/deploy/rbac-identity.yaml");
 
 /// How a stack differs from the default.
 #[derive(Clone, Debug)]
@@ -65,6 +67,7 @@ pub struct Stack {
     running: Option<Program>,
     starts: u32,
     controllers: BTreeMap<String, Controller>,
+    discovers_identity: bool,
 }
 
 /// Where a registry listens; the same after a restart.
@@ -126,8 +129,15 @@ impl Stack {
         let folder = Directory::create(&format!("stack-{}", options.clusterset))?;
         let registry =
             RegistryAddresses { grpc: free_address()?, rest: free_address()?, admin: free_address()? };
-        let mut stack =
-            Self { options, folder, registry, running: None, starts: 0, controllers: BTreeMap::new() };
+        let mut stack = Self {
+            options,
+            folder,
+            registry,
+            running: None,
+            starts: 0,
+            controllers: BTreeMap::new(),
+            discovers_identity: false,
+        };
         stack.start_registry().await?;
         Ok(stack)
     }
@@ -286,13 +296,39 @@ impl Stack {
         cluster_id: &str,
     ) -> Result<()> {
         let admin = free_address()?;
-        let mut arguments = vec![
-            format!("--clusterset-id={}", self.options.clusterset),
-            format!("--cluster-id={cluster_id}"),
-            format!("--region={}", cluster.options().region),
-            format!("--leader-election-namespace={}", self.system_namespace()),
-            format!("--admin-listen={admin}"),
-        ];
+        let mut arguments = self.controller_arguments(cluster, cluster_id);
+        arguments.push(format!("--admin-listen={admin}"));
+        let program = self.run_controller(cluster, &format!("controller-{replica}"), &arguments).await?;
+        self.controllers.insert(replica.to_owned(), Controller { program, admin });
+        Ok(())
+    }
+
+    /// Runs `mcs-controller leave` in a cluster, as a controller of this stack would be run.
+    ///
+    /// # Errors
+    /// It did not start.
+    pub async fn leave(&self, cluster: &Cluster) -> Result<Program> {
+        let mut arguments = vec!["leave".to_owned()];
+        arguments.extend(self.controller_arguments(cluster, cluster.name()));
+        self.run_controller(cluster, &format!("leave-{}", cluster.name()), &arguments).await
+    }
+
+    async fn run_controller(&self, cluster: &Cluster, name: &str, arguments: &[String]) -> Result<Program> {
+        let kubeconfig =
+            cluster.kubeconfig_for_service_account(&self.system_namespace(), CONTROLLER_ACCOUNT).await?;
+        let environment = [("KUBECONFIG", kubeconfig.display().to_string())];
+        Program::start("mcs-controller", name, self.folder.path(), arguments, &environment).await
+    }
+
+    fn controller_arguments(&self, cluster: &Cluster, cluster_id: &str) -> Vec<String> {
+        let mut arguments = vec![format!("--leader-election-namespace={}", self.system_namespace())];
+        if !self.discovers_identity {
+            arguments.extend([
+                format!("--clusterset-id={}", self.options.clusterset),
+                format!("--cluster-id={cluster_id}"),
+                format!("--region={}", cluster.options().region),
+            ]);
+        }
         let urls = match self.options.registry_urls.as_slice() {
             [] => vec![self.url()],
             urls => urls.to_vec(),
@@ -305,14 +341,25 @@ impl Stack {
             arguments.push(format!("--watch-namespaces={}", self.options.watch_namespaces.join(",")));
         }
         arguments.extend(self.options.controller_flags.iter().cloned());
-        let kubeconfig =
-            cluster.kubeconfig_for_service_account(&self.system_namespace(), CONTROLLER_ACCOUNT).await?;
-        let environment = [("KUBECONFIG", kubeconfig.display().to_string())];
-        let name = format!("controller-{replica}");
-        let program =
-            Program::start("mcs-controller", &name, self.folder.path(), &arguments, &environment).await?;
-        self.controllers.insert(replica.to_owned(), Controller { program, admin });
-        Ok(())
+        arguments
+    }
+
+    /// Controllers that are started from now on are not told who their cluster is, or are again.
+    pub const fn discover_identity(&mut self, discovers: bool) {
+        self.discovers_identity = discovers;
+    }
+
+    /// Lets controllers of this stack find out who their cluster is. The cluster must be prepared.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn allow_identity(&self, cluster: &Cluster) -> Result<()> {
+        let system = self.system_namespace();
+        let binding = "  name: mcs-controller-identity\nroleRef";
+        let rbac = IDENTITY_RBAC
+            .replace(SYSTEM_NAMESPACE, &system)
+            .replace(binding, &format!("  name: {system}-identity\nroleRef"));
+        cluster.apply_yaml(&rbac).await
     }
 
     /// A controller replica.

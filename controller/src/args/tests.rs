@@ -19,17 +19,21 @@ fn good_flags_are_read_before_and_after_the_subcommand() {
     assert_eq!(before, Args { command: Some(Command::Run), ..plain.clone() });
     assert_eq!(before, after);
 
-    let options = plain.options("system").unwrap();
+    let options = plain.options("system");
     let found = (
         options.registries.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        (options.clusterset.as_str(), options.cluster.as_str(), options.region.as_ref().map(Region::as_str)),
+        (
+            options.clusterset.as_ref().map(ClustersetId::as_str),
+            options.cluster.as_ref().map(ClusterId::as_str),
+            options.region.as_ref().map(Region::as_str),
+        ),
         options.watch_namespaces.iter().map(Namespace::as_str).collect::<Vec<_>>(),
         (options.create_namespaces, options.adopt_unmanaged),
         (options.leader.namespace.as_str(), options.leader.name.as_str()),
     );
     let expected = (
         vec!["http://a:9090".to_owned()],
-        ("prod", "east", Some("eu-1")),
+        (Some("prod"), Some("east"), Some("eu-1")),
         vec!["shop", "pay", "ok"],
         (true, false),
         ("system", "mcs-controller"),
@@ -48,12 +52,18 @@ fn urls_are_repeatable_and_comma_separated_in_failover_order() {
 #[test]
 fn https_needs_no_other_flag_and_takes_files() {
     let flags = [GOOD[0], GOOD[1], "--registry-url=https://a,https://b"];
-    assert_eq!(parse(flags).unwrap().options("system").unwrap().tls, ClientFiles::default());
+    assert_eq!(parse(flags).unwrap().options("system").tls, ClientFiles::default());
     let files = ["ca-file=ca.crt", "cert-file=tls.crt", "key-file=tls.key"]
         .map(|file| format!("--registry-tls-{file}"));
     let read = parse(flags.into_iter().chain(files.iter().map(String::as_str))).unwrap();
     let expected = ClientFiles { ca: Some("ca.crt".into()), own: Some(("tls.crt".into(), "tls.key".into())) };
-    assert_eq!(read.options("system").unwrap().tls, expected);
+    assert_eq!(read.options("system").tls, expected);
+}
+
+#[test]
+fn ids_may_be_left_to_the_cluster_and_leave_needs_no_registry() {
+    assert_eq!(parse(GOOD.into_iter().skip(2)).unwrap().member.cluster_id, None);
+    assert_eq!(parse(["leave"]).unwrap().command, Some(Command::Leave));
 }
 
 #[test]
@@ -65,8 +75,7 @@ fn apply_crds_needs_no_flag() {
 #[test]
 fn bad_flags_are_refused_in_one_line_that_says_which_and_why() {
     let table: &[(&[&str], &str)] = &[
-        (&[], "--clusterset-id is needed"),
-        (&GOOD[..1], "--cluster-id is needed"),
+        (&[], "--registry-url is needed"),
         (&GOOD[..2], "--registry-url is needed"),
         (&GOOD[..3], "--registry-url: registry URL http://a:9090 is plaintext"),
         (&["--registry-url=http://fd00::1:9090"], "'--registry-url <URL>'"),
@@ -78,7 +87,8 @@ fn bad_flags_are_refused_in_one_line_that_says_which_and_why() {
         (&["--region=eu 1"], "label value"),
         (&["--watch-namespaces=shop,Pay"], "DNS-1123 label"),
         (&["--leader-election-id=A"], "DNS-1123 label"),
-        (&["leave"], "unrecognized subcommand 'leave'"),
+        (&["leaf"], "unrecognized subcommand 'leaf'"),
+        (&["leave", "--registry-url=http://a"], "is plaintext"),
         (&["--registry-url=http://b,https://c"], "must be all of one scheme"),
         (
             &[GOOD[0], GOOD[1], GOOD[2], GOOD[3], "--registry-tls-ca-file=ca.crt"],

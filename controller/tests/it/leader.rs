@@ -4,7 +4,7 @@ use crate::lease_server::{LeaseServer, PausedClock};
 use k8s_openapi::api::coordination::v1::Lease;
 use mcs_controller::leader::{Candidate, Claim, Settings};
 use mcs_core::election::Policy;
-use mcs_core::names::ANNOTATION_TERM;
+use mcs_core::names::{ANNOTATION_LEFT, ANNOTATION_TERM};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_runtime::shutdown::Shutdown;
 use std::sync::Arc;
@@ -159,6 +159,34 @@ async fn what_others_wrote_on_the_lease_stays() {
     server.set(lease);
     let claim = Replica::start(&server, "first", 0).claim().await;
     assert_eq!((claim.term(), server.lease().metadata.labels.unwrap()["team"].as_str()), (START + 42, "net"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_see_the_cluster_leave_retire_and_one_that_starts_afterwards_joins_again() {
+    let server = LeaseServer::default();
+    let mut leader = Replica::start(&server, "leader", 0);
+    let claim = leader.claim().await;
+    let mut standby = Replica::start(&server, "standby", 0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    let mut left = server.lease();
+    left.metadata.annotations.get_or_insert_default().insert(ANNOTATION_LEFT.to_owned(), "once".to_owned());
+    left.spec.get_or_insert_default().holder_identity = None;
+    server.set(left);
+    leader.no_claim().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((claim.may_write(), holder(&server)), (false, None));
+    standby.no_claim().await;
+
+    let mut fresh = Replica::start(&server, "fresh", 0);
+    let next = fresh.claim().await;
+    assert!(next.term() > claim.term());
+    assert!(!server.lease().metadata.annotations.unwrap().contains_key(ANNOTATION_LEFT));
+    for retired in [leader, standby] {
+        retired.shutdown.drain();
+        retired.task.await.unwrap();
+    }
+    assert_eq!(holder(&server), Some("fresh".to_owned()));
 }
 
 struct Replica {

@@ -42,6 +42,17 @@ fn the_controller_may_write_what_it_makes_and_one_lease() {
     assert_eq!(allowed, expected.map(str::to_owned).into());
 }
 
+#[test]
+fn who_the_cluster_is_takes_reads_alone() {
+    let rules =
+        rules("rbac-identity.yaml").into_iter().map(|rule| (rule.resources.unwrap_or_default(), rule.verbs));
+    let expected = [
+        (vec!["clusterproperties".to_owned()], ["get", "list", "watch"].map(str::to_owned).to_vec()),
+        (vec!["nodes".to_owned()], vec!["list".to_owned()]),
+    ];
+    assert_eq!(rules.collect::<Vec<_>>(), expected);
+}
+
 /// What is watched is never read one by one; the Lease and `kube-system` are.
 #[test]
 fn the_controller_reads_by_list_and_watch_and_one_by_one_only_what_it_asks_for() {

@@ -5,6 +5,8 @@ mod controlplane;
 mod discovery;
 mod exports;
 mod faults;
+mod identity;
+mod leaving;
 mod lifecycle;
 mod merge;
 mod names;

@@ -1,0 +1,174 @@
+//! Takes away what this system made of a cluster: told by its marks, in the namespaces that are watched.
+
+use crate::api::{ServiceExport, ServiceImport};
+use anyhow::Context;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
+use kube::{Client, Resource};
+use mcs_core::ids::{ClustersetId, Namespace};
+use mcs_core::names::{ANNOTATION_CLUSTERSET, FIELD_MANAGER, FINALIZER_EXPORT, LABEL_MANAGED_BY, MANAGED_BY};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::fmt::Debug;
+
+/// How many objects a page of a list has.
+const PAGE: u32 = 500;
+/// How many writes are under way at once.
+const AT_ONCE: usize = 16;
+/// How often one finalizer is tried anew when somebody else changes its object.
+const TRIES: usize = 5;
+
+/// See the module.
+pub(super) struct Cleaner {
+    client: Client,
+    scopes: Vec<Option<String>>,
+    clusterset: String,
+}
+
+impl Cleaner {
+    /// A cleaner of the namespaces that are `watched`, of all when there are none.
+    pub(super) fn new(client: Client, watched: &[Namespace], clusterset: &ClustersetId) -> Self {
+        let scopes = match watched {
+            [] => vec![None],
+            watched => watched.iter().map(|namespace| Some(namespace.to_string())).collect(),
+        };
+        Self { client, scopes, clusterset: clusterset.to_string() }
+    }
+
+    /// Those that were made for a label.
+    pub(super) async fn delete_service_exports(&self) -> anyhow::Result<usize> {
+        self.delete_made::<ServiceExport>().await
+    }
+
+    /// All of them.
+    pub(super) async fn delete_service_imports(&self) -> anyhow::Result<usize> {
+        self.delete_made::<ServiceImport>().await
+    }
+
+    /// Imported ones.
+    pub(super) async fn delete_slices(&self) -> anyhow::Result<usize> {
+        self.delete_made::<EndpointSlice>().await
+    }
+
+    /// Derived ones.
+    pub(super) async fn delete_services(&self) -> anyhow::Result<usize> {
+        self.delete_made::<Service>().await
+    }
+
+    async fn delete_made<K>(&self) -> anyhow::Result<usize>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let ours = ListParams::default().labels(&format!("{LABEL_MANAGED_BY}={MANAGED_BY}"));
+        let mut found = self.list::<K>(ours).await?;
+        found.retain(|meta| {
+            let clusterset = meta.annotations.as_ref().and_then(|all| all.get(ANNOTATION_CLUSTERSET));
+            meta.deletion_timestamp.is_none() && clusterset == Some(&self.clusterset)
+        });
+        let deleted = stream::iter(found).map(|meta| self.delete::<K>(meta)).buffer_unordered(AT_ONCE);
+        deleted.try_fold(0, |sum, gone| async move { Ok(sum + usize::from(gone)) }).await
+    }
+
+    /// Whether it was there, and still the one that was read.
+    async fn delete<K>(&self, meta: ObjectMeta) -> anyhow::Result<bool>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let (namespace, name) = place(&meta);
+        match Api::<K>::namespaced(self.client.clone(), namespace).delete(name, &params).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot delete {} {namespace}/{name}", K::kind(&())))
+            }
+        }
+    }
+
+    /// Lets ServiceExports go, whoever made them, and whoever deletes them later.
+    pub(super) async fn remove_finalizers(&self) -> anyhow::Result<usize> {
+        let mut found = self.list::<ServiceExport>(ListParams::default()).await?;
+        found.retain(|meta| finalizer(meta).is_some());
+        let removed = stream::iter(found).map(|meta| self.remove_finalizer(meta)).buffer_unordered(AT_ONCE);
+        removed.try_fold(0, |sum, gone| async move { Ok(sum + usize::from(gone)) }).await
+    }
+
+    async fn remove_finalizer(&self, mut meta: ObjectMeta) -> anyhow::Result<bool> {
+        let (namespace, name) = place(&meta);
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let api = Api::<ServiceExport>::namespaced(self.client.clone(), &namespace);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        for _ in 0..TRIES {
+            let Some(at) = finalizer(&meta) else { return Ok(false) };
+            let patch = serde_json::from_value(json!([
+                { "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version },
+                { "op": "remove", "path": format!("/metadata/finalizers/{at}") },
+            ]))?;
+            match api.patch_metadata(&name, &params, &Patch::Json::<()>(patch)).await {
+                Ok(_) => return Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
+                Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => {
+                    match api
+                        .list_metadata(&ListParams::default().fields(&format!("metadata.name={name}")))
+                        .await
+                    {
+                        Ok(found) => match found.items.into_iter().next() {
+                            Some(found) => meta = found.metadata,
+                            None => return Ok(false),
+                        },
+                        Err(error) => return Err(error).context("cannot read it again"),
+                    }
+                }
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("cannot change ServiceExport {namespace}/{name}"));
+                }
+            }
+        }
+        anyhow::bail!(
+            "ServiceExport {namespace}/{name} was changed by somebody else in each of {TRIES} tries"
+        )
+    }
+
+    /// What a list has, over all pages; nothing of a kind that is not served.
+    async fn list<K>(&self, params: ListParams) -> anyhow::Result<Vec<ObjectMeta>>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let mut found = Vec::new();
+        for scope in &self.scopes {
+            let api: Api<K> = match scope {
+                Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+                None => Api::all(self.client.clone()),
+            };
+            let mut params = params.clone().limit(PAGE);
+            loop {
+                let page = match api.list_metadata(&params).await {
+                    Ok(page) => page,
+                    Err(kube::Error::Api(status)) if status.code == 404 => break,
+                    Err(error) => {
+                        return Err(error).with_context(|| format!("cannot list {}", K::plural(&())));
+                    }
+                };
+                found.extend(page.items.into_iter().map(|object| object.metadata));
+                match page.metadata.continue_ {
+                    Some(next) if !next.is_empty() => params.continue_token = Some(next),
+                    _ => break,
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn place(meta: &ObjectMeta) -> (&str, &str) {
+    (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+fn finalizer(meta: &ObjectMeta) -> Option<usize> {
+    meta.finalizers.as_ref()?.iter().position(|finalizer| finalizer == FINALIZER_EXPORT)
+}
