@@ -9,6 +9,7 @@
 //! | `json` | proto3 JSON as it comes in |
 //! | `serve` | what each route does |
 //! | `answer` | messages and errors as they go out |
+//! | `unread` | says which answers end their connection |
 //! | `openapi` | the document of all this, made from the table and the proto files |
 //!
 //! A stream of messages is a stream of JSON values, one a line. Nothing is decided here: messages go to [`crate::calls`],
@@ -21,13 +22,14 @@ pub mod openapi;
 mod request;
 mod routes;
 mod serve;
+mod unread;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::Method;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::any;
 use mcs_runtime::http::{Pace, pace};
@@ -96,6 +98,7 @@ fn router(rest: Rest) -> Router {
     router
         .fallback(async || answer::refused(&Error::NoRoute).1)
         .layer(CatchPanicLayer::custom(|_| answer::panicked()))
+        .layer(from_fn(unread::announce))
         .with_state(rest)
 }
 

@@ -1,11 +1,13 @@
 //! Errors: each call × each kind of bad input → HTTP code, gRPC code, reason and field; and their whole shape.
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::http::{EAST, call, get, post_lines, request, send};
 use super::lists::base64;
 use super::writes::spec;
-use crate::started::{Started, http, put};
+use crate::started::{LIMIT, Started, http, put};
 
 const CART: &str = "/v1/clustersets/prod/clusters/east/exports/shop/cart";
 const WEST: &str = "/v1/clustersets/prod/clusters/west";
@@ -434,4 +436,29 @@ async fn metrics_count_requests_by_the_name_of_their_call() {
             "{code=\"NotFound\",method=\"GetCluster\",transport=\"rest\"} 1",
         ]
     );
+}
+
+/// An answer that comes before the body ends the connection, and says so: else the next request would be lost.
+#[tokio::test]
+async fn an_answer_that_does_not_wait_for_the_body_announces_the_end_of_its_connection() {
+    let registry = Started::new().await;
+    let json = "content-type: application/json\r\n";
+    let cases = [
+        ("PUT", "/v1/nowhere", json, "404"),
+        ("PUT", EAST, "content-type: text/plain\r\n", "415"),
+        ("PATCH", EAST, json, "405"),
+        ("GET", "/v1/clustersets/prod/clusters", json, "200"),
+    ];
+    for (method, path, header, status) in cases {
+        let mut stream = TcpStream::connect(registry.rest).await.unwrap();
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\n{header}content-length: 2\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(LIMIT, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        let head = answer.split("\r\n\r\n").next().unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{method} {path}: {head}");
+        assert!(head.contains("connection: close"), "{method} {path}: {head}");
+    }
+    let whole = send(&registry, request("PUT", EAST, "{}")).await;
+    assert_eq!((whole.status, whole.header("connection")), (400, ""));
 }
