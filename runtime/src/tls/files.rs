@@ -64,12 +64,12 @@ pub(super) struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub enum Bad {
     /// A file cannot be read.
-    #[error("cannot read {}: {source}", .file.display())]
+    #[error("cannot read {}: {problem}", .file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
         /// What the system says.
-        source: io::Error,
+        problem: io::Error,
     },
     /// A file is not what it should be.
     #[error("{} cannot be used: {problem}", .file.display())]
@@ -155,7 +155,7 @@ pub(super) fn unusable(file: &Path) -> impl FnOnce(String) -> Bad {
 
 /// A file could not be read, since the task that should broke.
 pub(super) fn broken(file: &Path, error: tokio::task::JoinError) -> Bad {
-    Bad::Unreadable { file: file.to_owned(), source: io::Error::other(error) }
+    Bad::Unreadable { file: file.to_owned(), problem: io::Error::other(error) }
 }
 
 /// Why a key and a certificate make no pair.
@@ -191,7 +191,7 @@ const NO_CERTIFICATE: &str = "it holds no certificate in PEM (-----BEGIN CERTIFI
 
 /// The bytes of a file.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, Bad> {
-    let unreadable = |source| Bad::Unreadable { file: file.to_owned(), source };
+    let unreadable = |problem| Bad::Unreadable { file: file.to_owned(), problem };
     let mut bytes = Vec::new();
     let opened = std::fs::File::open(file).map_err(unreadable)?;
     opened.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;

@@ -70,8 +70,10 @@ fn files_that_cannot_be_used_are_named_with_the_cause() {
     }
     let disk = of(&good.cert, &good.key, &pem);
     std::fs::remove_file(disk.files.key.as_path()).unwrap();
-    let error = disk.load().map(|_| ()).unwrap_err().to_string();
+    // As a program shows it, with all its causes.
+    let error = format!("{:#}", anyhow::Error::from(disk.load().map(|_| ()).unwrap_err()));
     assert!(error.starts_with("cannot read ") && error.contains("tls.key: No such file"), "{error}");
+    assert_eq!(error.matches("No such file").count(), 1, "{error}");
 }
 
 #[tokio::test]
