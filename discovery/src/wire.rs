@@ -6,8 +6,12 @@
 use mcs_core::pools::{
     Capacity, Completeness, Lease, Location, PoolKey, PoolListing, PoolRegistration, RouterReplica,
 };
+use mcs_core::text::shown;
 use serde::{Deserialize, Serialize};
 use url::Url;
+
+/// What is wrong with the shape of a body is told in at most about so many bytes.
+const SHOWN: usize = 1_000;
 
 /// Why a body is no registration.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +75,9 @@ struct CapacityBody {
 pub fn registration(body: &[u8]) -> Result<PoolRegistration, BadRegistration> {
     let shape = |rejection: axum::extract::rejection::JsonRejection| {
         let text = rejection.body_text();
-        let text = text.strip_prefix("Failed to deserialize the JSON body into the target type: ");
-        BadRegistration::Shape(text.map_or_else(|| rejection.body_text(), str::to_owned))
+        let said = text.strip_prefix("Failed to deserialize the JSON body into the target type: ");
+        // It names fields, which the caller may have called anything.
+        BadRegistration::Shape(shown(said.unwrap_or(&text), SHOWN))
     };
     let axum::Json(body) = axum::Json::<RegistrationBody>::from_bytes(body).map_err(shape)?;
     let key = PoolKey::new(&body.key.cluster_id, &body.key.namespace, &body.key.dgd_name)?;
@@ -270,6 +275,17 @@ mod tests {
             assert!(refused.starts_with(expected), "{to}: {refused}");
         }
         assert!(registration(b"{").is_err());
+    }
+
+    #[test]
+    fn a_refusal_is_one_short_line_whatever_fields_are_called() {
+        let called = |name: &str| {
+            let body = WHOLE.replacen(r#""ohio""#, &format!(r#""ohio", "{name}": x"#), 1);
+            registration(body.as_bytes()).unwrap_err().to_string()
+        };
+        let refused = "Failed to parse the request body as JSON: location.a\\u{7f}\\u{1b}b: expected value";
+        assert!(called("a\u{7f}\\u001bb").starts_with(refused), "{}", called("a\u{7f}\\u001bb"));
+        assert!(called(&"a".repeat(3_000)).len() < 1_010);
     }
 
     /// The core writes URLs of endpoints without the url crate; both must give the same text.
