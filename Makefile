@@ -78,7 +78,8 @@ fuzz: ## Fuzz TARGET (see fuzz/fuzz_targets) for MINUTES (10); needs nightly Rus
 	fi
 	mkdir -p fuzz/corpus/$(TARGET)
 	cd fuzz && cargo +nightly fuzz run -s none --fuzz-dir . $(TARGET) corpus/$(TARGET) seeds/$(TARGET) -- \
-		-max_len=65536 -rss_limit_mb=2048 -max_total_time=$$(($(or $(MINUTES),10) * 60))
+		$(patsubst fuzz/%,-dict=%,$(wildcard fuzz/dictionaries/$(TARGET))) -max_len=65536 -rss_limit_mb=2048 \
+		-max_total_time=$$(($(or $(MINUTES),10) * 60))
 
 # --- check -----------------------------------------------------------------------------------------------------------
 

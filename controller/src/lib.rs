@@ -24,6 +24,8 @@ mod discover;
 mod events;
 mod exports;
 mod facts;
+#[cfg(any(test, fuzzing))]
+mod hostile;
 mod identity;
 mod imports;
 mod index;
@@ -37,3 +39,9 @@ mod session;
 mod subscription;
 pub mod wiring;
 mod writes;
+
+/// Plays objects of an API server, as the fuzz target does.
+#[cfg(fuzzing)]
+pub fn play_objects(text: &str) {
+    hostile::play(text);
+}

@@ -3,12 +3,18 @@
 
 #[path = "../../proto/tests/it/hostile/answers.rs"]
 pub mod answers;
+#[path = "../../registry/tests/it/hostile/calls.rs"]
+pub mod calls;
+#[path = "../../registry/tests/it/hostile/certificates.rs"]
+pub mod certificates;
 #[path = "../../proto/tests/it/hostile/json.rs"]
 pub mod json;
 #[path = "../../proto/tests/it/hostile/members.rs"]
 pub mod members;
 #[path = "../../proto/tests/it/hostile/mutate.rs"]
 pub mod mutate;
+#[path = "../../discovery/tests/it/hostile/pools.rs"]
+pub mod pools;
 #[path = "../../proto/tests/it/hostile/texts.rs"]
 pub mod texts;
 #[path = "../../proto/tests/it/hostile/url.rs"]

@@ -1,12 +1,14 @@
 //! Both APIs without ports, to be called in process.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use axum::{Extension, Router};
 use mcs_core::ids::Epoch;
 use mcs_core::time::Clock;
-use mcs_runtime::http::Budget;
+use mcs_runtime::http::{Budget, Peer};
 use mcs_runtime::shutdown::Watch;
+use mcs_runtime::tls::Certificate;
 
 use crate::caller::Caller;
 use crate::pages::Pages;
@@ -26,21 +28,45 @@ pub struct Apis {
 }
 
 impl Apis {
-    /// The APIs of a registry that knows nothing yet.
+    /// The APIs of a registry that knows nothing yet and asks for no certificates: anyone may do everything.
     ///
     /// # Errors
     /// A metric that cannot be made.
     pub fn new(config: Config, clock: Arc<dyn Clock>, shutdown: Watch) -> anyhow::Result<Self> {
+        Self::called_by(Caller::Anyone, config, clock, shutdown)
+    }
+
+    /// The same as the holder of a certificate finds them, over a connection of which the certificate was verified.
+    ///
+    /// # Errors
+    /// A metric that cannot be made.
+    pub fn of_certificate(
+        certificate: Certificate,
+        config: Config,
+        clock: Arc<dyn Clock>,
+        shutdown: Watch,
+    ) -> anyhow::Result<Self> {
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let peer = Peer { address, certificate: Some(certificate) };
+        Self::called_by(Caller::identify(&peer, true), config, clock, shutdown)
+    }
+
+    fn called_by(
+        caller: Caller,
+        config: Config,
+        clock: Arc<dyn Clock>,
+        shutdown: Watch,
+    ) -> anyhow::Result<Self> {
         let store = Arc::new(Memory::default());
         let Parts { service, metrics, .. } = Parts::new(config, Epoch(1), clock, store, shutdown.clone())?;
         let streams = Streams::new(config.max_streams);
         let (pages, held) = (Pages::default(), Budget::new(config.max_request_bytes));
         let ports = Ports { config, tls: None, streams, pages, held, metrics, shutdown };
         let calls = grpc::routes(Arc::clone(&service), &ports).into_axum_router();
-        let as_anyone = |routes: Router| ports.bounded(routes).layer(Extension(Caller::Anyone));
+        let of_caller = |routes: Router| ports.bounded(routes).layer(Extension(caller.clone()));
         Ok(Self {
-            grpc: as_anyone(grpc::bounded(calls, &ports)),
-            rest: as_anyone(rest::routes(service, &ports)),
+            grpc: of_caller(grpc::bounded(calls, &ports)),
+            rest: of_caller(rest::routes(service, &ports)),
         })
     }
 }

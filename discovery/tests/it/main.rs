@@ -5,6 +5,8 @@
 
 mod api_server;
 mod flags;
+#[expect(unreachable_pub, reason = "the fuzz target uses what is in it")]
+mod hostile;
 mod lists;
 mod program;
 mod service;

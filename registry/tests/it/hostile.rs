@@ -1,6 +1,7 @@
 //! Hostile input: requests from outside, whatever they are, over a fixed sequence of mutations.
 
 pub mod calls;
+pub mod certificates;
 #[path = "../../../proto/tests/it/hostile/mutate.rs"]
 pub mod mutate;
 #[path = "../../../proto/tests/it/hostile/texts.rs"]
@@ -11,6 +12,7 @@ mod seeds;
 
 use std::path::Path;
 
+use mcs_runtime::tls::Certificate;
 use mutate::{Random, mutate};
 use prost::Message;
 use texts::TEXTS;
@@ -71,6 +73,45 @@ fn whatever_is_requested_over_rest_is_answered_and_leaves_what_is_valid() {
                 calls::play_rest(format!("{}{text}{}", &seed[..*place], &seed[end..]).as_bytes());
             }
         }
+    }
+}
+
+/// Of each seed, each byte is another one, goes, or is there twice. The seeds were signed once: a signature is another one
+/// each time.
+#[test]
+fn whatever_certificate_is_shown_allows_what_is_written_in_it() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds/certificates");
+    for seed in std::fs::read_dir(folder).unwrap() {
+        let seed = std::fs::read(seed.unwrap().path()).unwrap();
+        certificates::play(&seed);
+        for (place, byte) in seed.iter().copied().enumerate() {
+            let put = match place % 8 {
+                0 => vec![],
+                1 => vec![byte, byte],
+                2 => vec![0],
+                3 => vec![u8::MAX],
+                4 => vec![byte.wrapping_add(1)],
+                bit => vec![byte ^ (1 << bit)],
+            };
+            certificates::play(&[&seed[..place], &put, &seed[place + 1..]].concat());
+        }
+    }
+}
+
+/// What the seeds are, lest mutations begin with certificates that allow nothing.
+#[test]
+fn the_certificates_that_mutations_begin_with_name_clusters_and_administrators() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds/certificates");
+    let expected: [(&str, &[&str], &[&str]); 5] = [
+        ("admin", &["spiffe://prod/admin"], &[]),
+        ("cluster", &["spiffe://prod/cluster/east"], &["mcs-controller"]),
+        ("dns", &[], &["mcs-controller.mcs.svc", "west.prod"]),
+        ("nobody", &["https://example.com/x"], &["*.prod"]),
+        ("several", &["spiffe://prod/cluster/east", "spiffe://prod/cluster/west"], &["east.prod"]),
+    ];
+    for (name, uris, dns) in expected {
+        let names = Certificate::read(&std::fs::read(folder.join(name)).unwrap()).unwrap().names.unwrap();
+        assert!(names.uris == uris && names.dns == dns, "{name}: {names:?}");
     }
 }
 

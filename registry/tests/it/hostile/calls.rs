@@ -15,6 +15,7 @@ use mcs_proto::convert::{Member, read_key};
 use mcs_proto::pb;
 use mcs_registry::{Apis, Config};
 use mcs_runtime::shutdown::Shutdown;
+use mcs_runtime::tls::Certificate;
 use prost::Message;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -114,12 +115,15 @@ pub fn play_grpc(bytes: &[u8]) {
 /// The code and the message that a call with one message ends with, which no registry of these has seen before.
 pub fn call_grpc(method: &str, message: &[u8]) -> (Code, String) {
     let mut ended = None;
-    in_process(async |apis| {
-        let mut body = Vec::new();
-        frame(message, &mut body);
-        ended = status_of(&send(&apis.grpc, grpc(method, body)).await);
-    });
+    in_process(async |apis| ended = Some(call(&apis, method, message).await));
     ended.unwrap()
+}
+
+/// The code and the message that a call with one message ends with.
+pub async fn call(apis: &Apis, method: &str, message: &[u8]) -> (Code, String) {
+    let mut body = Vec::new();
+    frame(message, &mut body);
+    status_of(&send(&apis.grpc, grpc(method, body)).await).unwrap()
 }
 
 thread_local! {
@@ -128,8 +132,13 @@ thread_local! {
     );
 }
 
-/// With a new registry.
+/// With a new registry that anyone may call.
 fn in_process(play: impl AsyncFnOnce(Apis)) {
+    called_by(None, play);
+}
+
+/// With a new registry, as the holder of a certificate finds it; without one, as anyone.
+pub fn called_by(certificate: Option<Certificate>, play: impl AsyncFnOnce(Apis)) {
     let limits = Policy::of_lease(Duration::from_secs(30));
     let config = Config {
         policy: Policy { max_clusters: 4, max_exports: 6, max_writes_per_second: 8, ..limits },
@@ -143,7 +152,11 @@ fn in_process(play: impl AsyncFnOnce(Apis)) {
     RUNTIME.with_borrow(|runtime| {
         runtime.block_on(async {
             let shutdown = Shutdown::manual();
-            play(Apis::new(config, clock, shutdown.watch()).unwrap()).await;
+            let apis = match certificate {
+                None => Apis::new(config, clock, shutdown.watch()),
+                Some(certificate) => Apis::of_certificate(certificate, config, clock, shutdown.watch()),
+            };
+            play(apis.unwrap()).await;
             shutdown.drain();
             for _ in 0..PATIENCE {
                 tokio::task::yield_now().await;
