@@ -82,7 +82,7 @@ fn next_call(lead: &Lead) -> Option<(Call, RegistryClient)> {
 fn handle(lead: &Lead, answer: Answer) {
     // Finalizers of exports that this leader never told wait for the end of a sync.
     let synced = matches!(answer, Answer::Synced { .. });
-    let (dirty, floor) = {
+    let (dirty, floor, epoch) = {
         let mut outbox = lead.outbox();
         outbox.handle_answer(answer, lead.clock.elapsed(), rand::random());
         let dirty: Vec<_> = std::iter::from_fn(|| outbox.next_dirty()).collect();
@@ -90,12 +90,14 @@ fn handle(lead: &Lead, answer: Answer) {
             // Probes and limits go by the lease that this registry grants.
             lead.registries[outbox.url()].set_timing(outbox.timing());
         }
-        (dirty, outbox.floor())
+        (dirty, outbox.floor(), outbox.registry())
     };
     let all = if synced { lead.index.all_exports() } else { BTreeSet::new() };
     for key in all.into_iter().chain(dirty) {
         lead.index.exports.add(key);
     }
+    lead.view().told_to(epoch);
+    crate::subscription::queue_dirty(lead);
     lead.follow_registries();
     if let Some(floor) = floor {
         lead.claim.raise_term(floor);
@@ -161,14 +163,19 @@ async fn call_registry(lead: &Lead, call: Call, registry: &RegistryClient) -> An
                 sum,
             };
             match registry.register(member, &registration).await {
-                Ok(answer) => Answer::Registered { differs: answer.differs, lease: answer.lease },
+                Ok(answer) => {
+                    Answer::Registered { differs: answer.differs, lease: answer.lease, by: answer.by }
+                }
                 Err(failed) => Answer::ActFailed(failure(lead, registry, "register", failed)),
             }
         }
         Call::Renew { version, sum } => match registry.renew(member, version, sum).await {
-            Ok(answer) => {
-                Answer::Renewed { differs: answer.differs, degraded: answer.degraded, lease: answer.lease }
-            }
+            Ok(answer) => Answer::Renewed {
+                differs: answer.differs,
+                degraded: answer.degraded,
+                lease: answer.lease,
+                by: answer.by,
+            },
             Err(failed) => Answer::RenewFailed(failure(lead, registry, "renew", failed)),
         },
         Call::Write { version, ops } => match registry.write(member, version, &ops).await {

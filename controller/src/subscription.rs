@@ -27,12 +27,12 @@ pub(crate) struct Prepared {
 /// Keeps the view told, until dropped.
 pub(crate) async fn run(lead: &Lead) {
     let mut url = lead.url.subscribe();
-    let mut failures = 0;
+    let (mut failures, mut split) = (0, false);
     loop {
         let current = *url.borrow_and_update();
         let prepared = take_prepared(lead, |prepared| prepared.url == current);
         let ended = tokio::select! {
-            failed = follow(lead, current, prepared, &mut failures) => Some(failed),
+            failed = follow(lead, current, prepared, &mut failures, &mut split) => Some(failed),
             // The session has turned to another registry.
             _ = url.changed() => None,
         };
@@ -115,7 +115,13 @@ fn take_prepared(lead: &Lead, which: impl FnOnce(&mut Prepared) -> bool) -> Opti
 }
 
 /// Follows one watch to its end: that which was prepared, or a new one.
-async fn follow(lead: &Lead, url: usize, prepared: Option<Prepared>, failures: &mut u32) -> CallFailed {
+async fn follow(
+    lead: &Lead,
+    url: usize,
+    prepared: Option<Prepared>,
+    failures: &mut u32,
+    split: &mut bool,
+) -> CallFailed {
     let registry = &lead.registries[url];
     let mut frames = match prepared {
         Some(Prepared { told, frames, .. }) => {
@@ -146,6 +152,11 @@ async fn follow(lead: &Lead, url: usize, prepared: Option<Prepared>, failures: &
             biased;
             frame = frames.next() => match frame {
                 Ok(frame) => {
+                    // Not before some word of progress, for it passes soon where a registry was restarted.
+                    let progress = matches!(&frame, Frame::Progress { .. });
+                    if progress && std::mem::replace(split, lead.view().is_split()) != lead.view().is_split() {
+                        log_split(registry, *split);
+                    }
                     if let Err(failed) = take(lead, registry, frame, failures) {
                         return failed;
                     }
@@ -160,6 +171,18 @@ async fn follow(lead: &Lead, url: usize, prepared: Option<Prepared>, failures: &
             () = sleep_until(lead.clock.as_ref(), deadline) => lead.view().handle_timeout(lead.clock.elapsed()),
         }
         queue_dirty(lead);
+    }
+}
+
+fn log_split(registry: &RegistryClient, split: bool) {
+    let registry = registry.url();
+    match split {
+        true => warn!(
+            %registry,
+            "the registry process that is watched is not the one that takes renewals, as where several without a shared \
+             store are behind one URL: nothing is deleted"
+        ),
+        false => info!(%registry, "the registry process that is watched is the one that takes renewals"),
     }
 }
 

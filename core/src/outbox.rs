@@ -16,12 +16,13 @@
 //! retrying a failed write as it is (it may have been taken, and may be old by then: registering compares sums, which
 //! tells at the price of one small call).
 
+mod answers;
 mod calls;
 mod link;
 mod told;
 
 use crate::failover::Failover;
-pub use calls::{Answer, Call, Failure, OpAnswer, Progress};
+pub use calls::{Answer, Call, Failure, OpAnswer, Process, Progress};
 
 use crate::ids::ServiceKey;
 use crate::model::{EndpointSet, ExportSpec, HeldExport};
@@ -72,7 +73,7 @@ struct Act {
 enum ActKind {
     Register { claims: BTreeMap<ServiceKey, Claim>, sent_at: Timestamp },
     Write { sent: BTreeMap<ServiceKey, Sent> },
-    Sync { claims: BTreeMap<ServiceKey, Claim> },
+    Sync { claims: BTreeMap<ServiceKey, Claim>, whole: bool },
 }
 
 /// One export in a Write.
@@ -115,6 +116,10 @@ pub struct Outbox {
     acts_begun: u64,
     renewal: Option<Renewal>,
     renew_at: Timestamp,
+    /// The registry process that took the last registration or renewal.
+    told_by: Option<Process>,
+    /// Whether all exports are to be put, as they are and whatever the registry wants.
+    resend: bool,
     /// Whether the registry is to be asked what it holds before a renewal is due.
     in_doubt: bool,
     lease_until: Option<Timestamp>,
@@ -143,6 +148,8 @@ impl Outbox {
             acts_begun: 0,
             renewal: None,
             renew_at: now,
+            told_by: None,
+            resend: false,
             in_doubt: false,
             lease_until: None,
             dirty: BTreeSet::new(),
@@ -254,97 +261,18 @@ impl Outbox {
 
     /// What the registry wants of the sync under way.
     pub fn sync_ops(&self, wants: &[ServiceKey]) -> Vec<Op> {
-        let Some(Act { kind: ActKind::Sync { claims }, .. }) = &self.act else { return Vec::new() };
-        wants.iter().filter_map(|key| Some(put(key, &claims.get(key)?.state))).collect()
-    }
-
-    /// Takes the answer to a call. `jitter`, a random number from 0 to 1, spreads the next try after a failure.
-    pub fn handle_answer(&mut self, answer: Answer, now: Timestamp, jitter: f64) {
-        match answer {
-            Answer::RenewFailed(failure) => {
-                let Some(renewal) = self.renewal.take() else { return };
-                self.fail(failure, renewal.attempt, now, jitter);
-            }
-            Answer::Renewed { differs, degraded, lease } => {
-                let Some(renewal) = self.renewal.take() else { return };
-                self.renewed(renewal.sent_at, lease, now);
-                self.registries.degraded(degraded, now);
-                // A sum that crossed an act on its way says nothing.
-                if differs
-                    && self.act.is_none()
-                    && renewal.acts_begun == self.acts_begun
-                    && self.link == Link::Steady
-                {
-                    self.link = Link::Doubtful;
-                }
-            }
-            Answer::ActFailed(failure) => {
-                let Some(act) = self.act.take() else { return };
-                match act.url == self.url() {
-                    true => self.fail(failure, act.attempt, now, jitter),
-                    false => self.not_moved(failure, act.url),
-                }
-            }
-            Answer::Registered { .. } | Answer::Written(_) | Answer::Synced { .. } => {
-                self.act_done(answer, now)
-            }
-        }
-    }
-
-    fn act_done(&mut self, answer: Answer, now: Timestamp) {
-        let Some(Act { version, url, attempt, kind }) = self.act.take() else { return };
-        match (kind, answer) {
-            (ActKind::Register { claims, sent_at }, Answer::Registered { differs, lease }) => {
-                if url != self.url() && !self.move_to(url, version, now) {
-                    return;
-                }
-                self.registries.taken(now);
-                self.denied = None;
-                self.turn_away(None);
-                self.renewed(sent_at, lease, now);
-                self.link = if differs { Link::Doubtful } else { Link::Steady };
-                if differs {
-                    // Renewals name this act from now on, so they carry its sum, not that of what was told before.
-                    self.sum = claims.values().map(|claim| claim.leaf).collect();
-                } else {
-                    self.told_all(claims.iter().map(|(key, claim)| (key.clone(), claim.named())).collect());
-                }
-            }
-            (ActKind::Write { sent }, Answer::Written(results)) => {
-                self.told_version = version;
-                let whole = |sent: &Sent| {
-                    sent.state.as_ref().filter(|_| !sent.endpoints_only).map(|state| state.leaf)
-                };
-                self.note_refusals(&results, |key| whole(sent.get(key)?));
-                for (key, Sent { state, endpoints_only }) in sent {
-                    let taken = results.iter().any(|(name, result)| *name == key && result.is_ok());
-                    if taken {
-                        self.tell(key.clone(), state.as_ref().map(State::held));
-                    } else if endpoints_only && self.link == Link::Steady {
-                        // The registry has not what it was believed to have.
-                        self.link = Link::Doubtful;
-                    }
-                    self.compare(key);
-                }
-            }
-            (ActKind::Sync { claims }, Answer::Synced { results, held }) => {
-                self.told_version = version;
-                self.note_refusals(&results, |key| claims.get(key).map(|claim| claim.state.leaf));
-                // A renewal may have failed meanwhile: then another registry is to be asked first.
-                if self.link == Link::Doubtful {
-                    self.link = Link::Steady;
-                }
-                self.told_all(told::after_sync(&claims, &results, held));
-            }
-            // An answer to a call that was given up meanwhile.
-            (kind, _) => self.act = Some(Act { version, url, attempt, kind }),
+        let Some(Act { kind: ActKind::Sync { claims, whole }, .. }) = &self.act else { return Vec::new() };
+        match whole {
+            true => claims.iter().map(|(key, claim)| put(key, &claim.state)).collect(),
+            false => wants.iter().filter_map(|key| Some(put(key, &claims.get(key)?.state))).collect(),
         }
     }
 
     fn sync(&mut self) -> Call {
-        let claims = self.claims();
+        let whole = std::mem::take(&mut self.resend);
+        let claims = if whole { self.all_claims() } else { self.claims() };
         let names = claims.iter().map(|(key, claim)| (key.clone(), claim.leaf)).collect();
-        Call::Sync { version: self.begin(ActKind::Sync { claims }), names }
+        Call::Sync { version: self.begin(ActKind::Sync { claims, whole }), names }
     }
 
     fn write(&mut self, now: Timestamp) -> Option<Call> {
@@ -359,11 +287,13 @@ impl Outbox {
             let told = self.told.get(&key);
             let endpoints_only =
                 state.as_ref().zip(told).is_some_and(|(state, told)| state.spec == told.spec);
+            let replaces = told.map(|held| held.leaf);
             ops.push(match &state {
                 None => Op::Delete { key: key.clone() },
                 Some(state) if endpoints_only => Op::PutEndpoints {
                     key: key.clone(),
                     leaf: state.leaf,
+                    replaces,
                     endpoints: Arc::clone(&state.endpoints),
                 },
                 Some(state) => put(&key, state),

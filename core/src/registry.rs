@@ -116,6 +116,9 @@ pub enum Op {
         key: ServiceKey,
         /// The owner's content hash of definition and endpoints.
         leaf: Leaf,
+        /// The hash of the state that they change. Where another one is held its definition may be another, so they are
+        /// refused; none: whatever is held.
+        replaces: Option<Leaf>,
         /// The endpoints.
         endpoints: Arc<EndpointSet>,
     },

@@ -9,6 +9,8 @@
 //! - what it no longer has goes when a snapshot was told to its end, the cluster is whole there, its version there is
 //!   at least the applied one, and the importer's own cluster is listed; or when its lease ran out; or when complete
 //!   views have not listed it for the grace that the registry named;
+//! - nothing goes while the registry process that is watched is not the one that the own cluster talks to, where both
+//!   should be one;
 //! - a merged definition counts only while it takes in every cluster of which something is kept, and none of it from
 //!   an older export than was merged before;
 //! - the importer's own endpoints come from its own watch, so that they stay current while no registry answers.
@@ -153,6 +155,8 @@ pub struct View {
     own_exports: BTreeMap<ServiceKey, Option<Arc<EndpointSet>>>,
     own_listed: bool,
     watch: Watch,
+    /// The registry process that the own cluster talks to, where that is known and must be the one that is watched.
+    told_to: Option<Epoch>,
     clusters: BTreeMap<ClusterId, Cluster>,
     /// The highest version at which each cluster's whole set was seen, by UID, over all registries.
     seen: BTreeMap<ClusterUid, Version>,
@@ -174,6 +178,7 @@ impl View {
             own_exports: BTreeMap::new(),
             own_listed: false,
             watch: Watch::default(),
+            told_to: None,
             clusters: BTreeMap::new(),
             seen: BTreeMap::new(),
             services: BTreeMap::new(),
@@ -249,6 +254,24 @@ impl View {
         if before != endpoints {
             self.dirty.insert(key);
         }
+    }
+
+    /// Tells which registry process took this cluster's last registration or renewal; none where any of several that share
+    /// a store may do so ([`crate::outbox::Outbox::registry`]).
+    pub fn told_to(&mut self, epoch: Option<Epoch>) {
+        let before = self.is_split();
+        self.told_to = epoch;
+        if self.is_split() != before {
+            self.incomplete();
+            self.dirty.extend(self.services.keys().cloned());
+        }
+    }
+
+    /// Whether another registry process is watched than the one that this cluster talks to. That passes when a registry was
+    /// restarted. Where it stays, several without a shared store are behind one name, and each knows some of the clusters:
+    /// nothing goes for what the watched one says.
+    pub fn is_split(&self) -> bool {
+        self.told_to.zip(self.watch.epoch).is_some_and(|(told_to, watched)| told_to != watched)
     }
 
     /// A Service that must be decided and planned again; each change is told once.

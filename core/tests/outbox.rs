@@ -1,8 +1,8 @@
 //! The outbox by events: what it asks for, in which order, and what it believes afterwards.
 
-use mcs_core::ids::ServiceKey;
+use mcs_core::ids::{Epoch, ServiceKey};
 use mcs_core::model::{EndpointSet, ExportSpec, GroupKey, HeldExport, IpFamily};
-use mcs_core::outbox::{Answer, Call, Failure, OpAnswer, Outbox, Progress};
+use mcs_core::outbox::{Answer, Call, Failure, OpAnswer, Outbox, Process, Progress};
 use mcs_core::registry::Op;
 use mcs_core::time::Timestamp;
 use mcs_core::timing::{MAX_LEASE, MIN_LEASE, Timing};
@@ -25,7 +25,7 @@ fn a_registry_that_holds_the_same_is_told_nothing() {
         test.call(),
         Some(Call::Register { version: Version::new(7, 1), sum: test.sum_of(&[("cart", 1)]) })
     );
-    test.answer(Answer::Registered { differs: false, lease: LEASE });
+    test.answer(registered(false));
 
     assert_eq!(test.call(), None);
     assert_eq!(test.progress("cart"), Some(Progress::Accepted));
@@ -65,7 +65,7 @@ fn a_change_is_sent_at_once_and_the_next_of_the_same_export_a_tenth_of_a_second_
     test.advance(Duration::from_millis(1));
     assert_eq!(
         test.call(),
-        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 3)] })
+        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 1, 3)] })
     );
 }
 
@@ -138,7 +138,7 @@ fn endpoints_stay_current_under_the_definition_that_was_taken_while_a_later_one_
     test.set_spec("cart", bad_spec(), 2);
     assert_eq!(
         test.call(),
-        Some(Call::Write { version: Version::new(7, 4), ops: vec![put_endpoints("cart", 2)] })
+        Some(Call::Write { version: Version::new(7, 4), ops: vec![put_endpoints("cart", 1, 2)] })
     );
     test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
     assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Refused(refusal())), None));
@@ -157,7 +157,7 @@ fn a_sync_that_is_refused_what_another_registry_took_is_not_repeated_for_ever() 
 
     test.advance(HEARTBEAT);
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum: Sum::EMPTY }));
-    test.answer(Answer::Renewed { differs: false, degraded: false, lease: LEASE });
+    test.answer(renewed(false));
     assert_eq!((test.call(), test.progress("cart")), (None, Some(Progress::Refused(refusal()))));
 }
 
@@ -174,7 +174,7 @@ fn what_stands_of_an_export_that_a_new_leader_is_refused_stays_named_and_its_end
 
     assert_eq!(
         test.call(),
-        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 2)] })
+        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 1, 2)] })
     );
     test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
     test.advance(HEARTBEAT);
@@ -210,7 +210,7 @@ fn endpoints_that_are_refused_leave_what_stands_and_are_not_sent_again_before_th
     test.advance(HEARTBEAT);
     let sum = test.sum_of(&[("cart", 1)]);
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum }));
-    test.answer(Answer::Renewed { differs: true, degraded: false, lease: LEASE });
+    test.answer(renewed(true));
 
     // It is named as it stands; a registry that has something else is asked for its reason once more.
     let names = vec![(key("cart"), leaf("cart", 1))];
@@ -224,7 +224,7 @@ fn endpoints_that_are_refused_leave_what_stands_and_are_not_sent_again_before_th
     test.set("cart", 4);
     assert_eq!(
         test.call(),
-        Some(Call::Write { version: Version::new(7, 6), ops: vec![put_endpoints("cart", 4)] })
+        Some(Call::Write { version: Version::new(7, 6), ops: vec![put_endpoints("cart", 3, 4)] })
     );
 }
 
@@ -242,6 +242,88 @@ fn endpoints_that_a_registry_has_no_definition_for_are_told_again_with_it() {
     assert_eq!(test.outbox.sync_ops(&[key("cart")]), vec![put("cart", 2)]);
     test.answer(synced(vec![(key("cart"), Ok(()))]));
     assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Accepted), None));
+}
+
+/// An earlier release may have dropped fields that it did not know, and no sum tells of them.
+#[test]
+fn when_the_version_of_the_registry_changes_all_is_put_and_what_was_refused_is_tried_again() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.set("new", 1);
+    test.set_spec("pay", ExportSpec::default(), 1);
+    assert!(test.call().is_some());
+    test.answer(Answer::Written(vec![(key("new"), Err(refusal())), (key("pay"), Ok(()))]));
+    test.advance(Duration::from_millis(100));
+    test.set_spec("pay", bad_spec(), 1);
+    assert!(test.call().is_some());
+    test.answer(Answer::Written(vec![(key("pay"), Err(refusal()))]));
+
+    test.renew_by(process(1, "0.2.0"));
+    let names =
+        vec![(key("cart"), leaf("cart", 1)), (key("new"), leaf("new", 1)), (key("pay"), leaf("pay", 1))];
+    assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 5), names }));
+    assert_eq!(test.outbox.sync_ops(&[]), vec![put("cart", 1), put("new", 1), put("pay", 1)]);
+    test.answer(synced(vec![(key("cart"), Ok(())), (key("new"), Ok(())), (key("pay"), Ok(()))]));
+    assert_eq!(test.progress("new"), Some(Progress::Accepted));
+
+    // What stands of the other one was told, so it is safe to try.
+    let put = put_spec("pay", bad_spec(), 1);
+    assert_eq!(test.call(), Some(Call::Write { version: Version::new(7, 6), ops: vec![put] }));
+    test.answer(Answer::Written(vec![(key("pay"), Err(refusal()))]));
+    assert_eq!((test.progress("pay"), test.call()), (Some(Progress::Refused(refusal())), None));
+
+    // But not for ever.
+    test.renew_by(process(2, "0.2.0"));
+    test.renew_by(process(2, ""));
+    test.renew_by(process(2, "0.2.0"));
+    assert_eq!(test.call(), None);
+}
+
+#[test]
+fn what_a_sync_of_all_is_refused_is_not_tried_at_once_again() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.advance(Duration::from_millis(100));
+    test.renew_by(process(1, "0.2.0"));
+    test.set_spec("cart", bad_spec(), 1);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    test.answer(refused_by_sync("cart", Some(held("cart", 1))));
+
+    assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Refused(refusal())), None));
+}
+
+#[test]
+fn a_sync_of_all_that_breaks_is_made_after_the_next_registration() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.renew_by(process(1, "0.2.0"));
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    test.answer(Answer::ActFailed(unavailable()));
+    assert!(matches!(test.call(), Some(Call::Register { .. })));
+    test.answer(Answer::Registered { differs: false, lease: LEASE, by: process(1, "0.2.0") });
+
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    assert_eq!(test.outbox.sync_ops(&[]), vec![put("cart", 1)]);
+    test.answer(synced(vec![(key("cart"), Ok(()))]));
+    assert_eq!(test.call(), None);
+}
+
+#[test]
+fn the_registry_process_that_has_the_cluster_is_named_until_none_has_it() {
+    let mut test = TestOutbox::new(1);
+    assert_eq!(test.outbox.registry(), None);
+    test.register(false);
+    assert_eq!(test.outbox.registry(), Some(Epoch(1)));
+    test.renew_by(process(2, "0.1.0"));
+    assert_eq!(test.outbox.registry(), Some(Epoch(2)));
+
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::RenewFailed(Failure::UnknownMember));
+    assert_eq!(test.outbox.registry(), Some(Epoch(2)));
+    assert!(matches!(test.call(), Some(Call::Register { .. })));
+    test.answer(Answer::ActFailed(Failure::Refused { reason: "id in use".to_owned() }));
+    assert_eq!(test.outbox.registry(), None);
 }
 
 #[test]
@@ -270,12 +352,12 @@ fn a_differing_renewal_starts_a_sync_unless_an_act_crossed_it() {
     test.set("cart", 1);
     assert!(matches!(test.call(), Some(Call::Write { .. })));
     test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
-    test.answer(Answer::Renewed { differs: true, degraded: false, lease: LEASE });
+    test.answer(renewed(true));
     assert_eq!(test.call(), None);
 
     test.advance(HEARTBEAT);
     assert!(matches!(test.call(), Some(Call::Renew { .. })));
-    test.answer(Answer::Renewed { differs: true, degraded: false, lease: LEASE });
+    test.answer(renewed(true));
     assert!(matches!(test.call(), Some(Call::Sync { .. })));
 }
 
@@ -324,7 +406,7 @@ fn a_better_registry_is_asked_once_its_watch_has_told_all_and_gone_to_when_it_ta
     // Until it has taken the cluster, the one in use is told and renewed at as before.
     assert_eq!(test.progress("cart"), Some(Progress::Accepted));
     test.renew(false);
-    test.answer(Answer::Registered { differs: true, lease: LEASE });
+    test.answer(registered(true));
     assert_eq!((test.outbox.url(), test.outbox.candidate()), (0, None));
     let names = vec![(key("cart"), leaf("cart", 1))];
     assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 6), names }));
@@ -346,7 +428,7 @@ fn a_better_registry_that_does_not_take_the_cluster_changes_nothing() {
     test.set("cart", 2);
     assert_eq!(
         test.call(),
-        Some(Call::Write { version: Version::new(7, 6), ops: vec![put_endpoints("cart", 2)] })
+        Some(Call::Write { version: Version::new(7, 6), ops: vec![put_endpoints("cart", 1, 2)] })
     );
 }
 
@@ -359,7 +441,7 @@ fn a_better_registry_is_forgotten_when_the_one_in_use_fails_meanwhile() {
     test.advance(HEARTBEAT);
     assert!(matches!(test.call(), Some(Call::Renew { .. })));
     test.answer(Answer::RenewFailed(unavailable()));
-    test.answer(Answer::Registered { differs: false, lease: LEASE });
+    test.answer(registered(false));
 
     assert_eq!((test.outbox.url(), test.outbox.is_registered()), (1, false));
     test.register(false);
@@ -504,9 +586,9 @@ fn a_registry_whose_watch_broke_is_asked_at_once_and_only_once() {
     // It breaks again while that is asked: the answer may be from before.
     test.outbox.doubt();
     assert_eq!(test.call(), None);
-    test.answer(Answer::Renewed { differs: false, degraded: false, lease: LEASE });
+    test.answer(renewed(false));
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 1), sum: Sum::EMPTY }));
-    test.answer(Answer::Renewed { differs: false, degraded: false, lease: LEASE });
+    test.answer(renewed(false));
 
     assert_eq!(test.call(), None);
     assert_eq!(test.outbox.poll_timeout(), Some(registered_at + Duration::from_secs(1) + HEARTBEAT));
@@ -581,7 +663,7 @@ fn what_was_deleted_while_no_registry_was_in_reach_is_left_out_of_the_next_sync(
     test.outbox.unset(&key("cart"));
 
     assert_eq!(test.call(), Some(Call::Register { version: Version::new(7, 3), sum: Sum::EMPTY }));
-    test.answer(Answer::Registered { differs: true, lease: LEASE });
+    test.answer(registered(true));
     assert_eq!(test.call(), Some(Call::Sync { version: Version::new(7, 4), names: vec![] }));
     test.answer(synced(vec![]));
     assert!(test.outbox.is_gone(&key("cart")));
@@ -600,7 +682,7 @@ fn a_change_during_a_sync_is_told_after_it() {
 
     assert_eq!(
         test.call(),
-        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 2)] })
+        Some(Call::Write { version: Version::new(7, 3), ops: vec![put_endpoints("cart", 1, 2)] })
     );
 }
 
@@ -608,7 +690,11 @@ fn a_change_during_a_sync_is_told_after_it() {
 fn a_shorter_lease_of_the_registry_is_followed() {
     let mut test = TestOutbox::new(1);
     assert!(test.call().is_some());
-    test.answer(Answer::Registered { differs: false, lease: Duration::from_secs(3) });
+    test.answer(Answer::Registered {
+        differs: false,
+        lease: Duration::from_secs(3),
+        by: process(1, "0.1.0"),
+    });
 
     assert_eq!(test.outbox.poll_timeout(), Some(test.now + Duration::from_secs(1)));
 }
@@ -619,7 +705,7 @@ fn no_lease_above_a_day_and_none_below_a_second_is_believed() {
     let believed = |lease| {
         let mut test = TestOutbox::new(1);
         assert!(test.call().is_some());
-        test.answer(Answer::Registered { differs: false, lease });
+        test.answer(Answer::Registered { differs: false, lease, by: process(1, "0.1.0") });
         test.outbox.timing().lease()
     };
     let nanosecond = Duration::from_nanos(1);
@@ -674,13 +760,19 @@ impl TestOutbox {
     fn renew(&mut self, degraded: bool) {
         if let Some(call) = self.call() {
             assert!(matches!(call, Call::Renew { .. }), "{call:?}");
-            self.answer(Answer::Renewed { differs: false, degraded, lease: LEASE });
+            self.answer(Answer::Renewed { differs: false, degraded, lease: LEASE, by: process(1, "0.1.0") });
         }
     }
 
     fn register(&mut self, differs: bool) {
         assert!(matches!(self.call(), Some(Call::Register { .. })));
-        self.answer(Answer::Registered { differs, lease: LEASE });
+        self.answer(registered(differs));
+    }
+
+    fn renew_by(&mut self, by: Process) {
+        self.advance(HEARTBEAT);
+        assert!(matches!(self.call(), Some(Call::Renew { .. })));
+        self.answer(renewed_by(by));
     }
 
     fn write(&mut self, name: &str, content: u8) {
@@ -751,6 +843,22 @@ fn held(name: &str, content: u8) -> HeldExport {
     HeldExport { leaf: leaf(name, content), spec: Arc::default() }
 }
 
+fn registered(differs: bool) -> Answer {
+    Answer::Registered { differs, lease: LEASE, by: process(1, "0.1.0") }
+}
+
+fn renewed(differs: bool) -> Answer {
+    Answer::Renewed { differs, degraded: false, lease: LEASE, by: process(1, "0.1.0") }
+}
+
+fn renewed_by(by: Process) -> Answer {
+    Answer::Renewed { differs: false, degraded: false, lease: LEASE, by }
+}
+
+fn process(epoch: u128, build: &str) -> Process {
+    Process { epoch: Some(Epoch(epoch)), build: build.parse().expect("a build") }
+}
+
 fn synced(results: Vec<OpAnswer>) -> Answer {
     Answer::Synced { results, held: BTreeMap::new() }
 }
@@ -760,8 +868,13 @@ fn refused_by_sync(name: &str, held: Option<HeldExport>) -> Answer {
     Answer::Synced { results: vec![(key(name), Err(refusal()))], held }
 }
 
-fn put_endpoints(name: &str, content: u8) -> Op {
-    Op::PutEndpoints { key: key(name), leaf: leaf(name, content), endpoints: Arc::new(endpoints(content)) }
+fn put_endpoints(name: &str, before: u8, content: u8) -> Op {
+    Op::PutEndpoints {
+        key: key(name),
+        leaf: leaf(name, content),
+        replaces: Some(leaf(name, before)),
+        endpoints: Arc::new(endpoints(content)),
+    }
 }
 
 fn bad_spec() -> ExportSpec {

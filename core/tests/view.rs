@@ -12,6 +12,8 @@ mod merges;
 mod never;
 #[path = "view/own.rs"]
 mod own;
+#[path = "view/split.rs"]
+mod split;
 
 use feed::{Feed, GRACE, active, endpoints, expired, key, port_of, reborn, show, state, syncing, uid};
 use mcs_core::ids::{Epoch, ServiceKey};

@@ -57,6 +57,8 @@ pub(crate) fn renew(
         differs: renewed.differs,
         degraded: service.is_degraded(),
         lease_duration: Some(service.lease().into()),
+        epoch: service.epoch().0.to_be_bytes().to_vec(),
+        build: mcs_runtime::version().to_owned(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What an outbox asks its driver to do, and what it is told of it.
 
-use crate::ids::ServiceKey;
+use crate::ids::{Build, Epoch, ServiceKey};
 use crate::model::HeldExport;
 use crate::registry::Op;
 use crate::validate::Refusal;
@@ -44,6 +44,15 @@ pub enum Call {
 /// What became of one export in a Write or Sync.
 pub type OpAnswer = (ServiceKey, Result<(), Refusal>);
 
+/// A registry process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its name; none where it shares its store with others, so that any of them may answer.
+    pub epoch: Option<Epoch>,
+    /// Its version; empty where it does not say.
+    pub build: Build,
+}
+
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -53,6 +62,8 @@ pub enum Answer {
         differs: bool,
         /// How long a renewal holds.
         lease: Duration,
+        /// Who answered.
+        by: Process,
     },
     /// To a Renew.
     Renewed {
@@ -62,6 +73,8 @@ pub enum Answer {
         degraded: bool,
         /// How long a renewal holds.
         lease: Duration,
+        /// Who answered.
+        by: Process,
     },
     /// To a Write.
     Written(Vec<OpAnswer>),

@@ -1,9 +1,9 @@
 //! What answers say of the lease and of the registry that is talked to.
 
 use super::told::Claim;
-use super::{ActKind, Call, Failure, Link, Outbox};
+use super::{ActKind, Call, Failure, Link, Outbox, Process};
 use crate::failover::Fault;
-use crate::ids::ServiceKey;
+use crate::ids::{Build, Epoch, ServiceKey};
 use crate::time::Timestamp;
 use crate::timing::{MAX_LEASE, MIN_LEASE, Timing};
 use crate::version::{Sum, Version};
@@ -15,6 +15,27 @@ impl Outbox {
     /// said.
     pub fn turned_away(&self) -> Option<&str> {
         self.turned_away.as_deref()
+    }
+
+    /// The name of the registry process that took the last registration or renewal; none where any of several may answer,
+    /// and while none has this cluster.
+    pub fn registry(&self) -> Option<Epoch> {
+        self.told_by.as_ref()?.epoch
+    }
+
+    /// `by` took a registration or renewal. What an earlier release of it dropped is in no sum: all is put once more.
+    pub(super) fn answered(&mut self, by: Process) {
+        let known = |build: &&Build| !build.as_str().is_empty();
+        let before = self.told_by.as_ref().map(|before| &before.build).filter(known);
+        if before.is_some_and(|before| known(&&by.build) && *before != by.build) {
+            self.resend = true;
+        }
+        // One that does not say its version says nothing of a change.
+        let build = if by.build.as_str().is_empty() { before.cloned().unwrap_or_default() } else { by.build };
+        self.told_by = Some(Process { build, ..by });
+        if self.resend && self.link == Link::Steady {
+            self.link = Link::Doubtful;
+        }
     }
 
     /// The watch of the registry broke, so that it may have restarted and know nothing any more: the next renewal, which
@@ -34,6 +55,9 @@ impl Outbox {
 
     pub(super) fn turn_away(&mut self, reason: Option<String>) {
         if self.turned_away != reason {
+            if let Some(by) = self.told_by.as_mut().filter(|_| reason.is_some()) {
+                by.epoch = None;
+            }
             self.turned_away = reason;
             self.dirty.extend(self.exports.keys().cloned());
         }

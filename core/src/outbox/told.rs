@@ -79,6 +79,16 @@ impl Outbox {
         self.exports.keys().filter_map(|key| Some((key.clone(), self.claim(key)?))).collect()
     }
 
+    /// What the registry should hold, and the exports of which it has nothing, since they were refused: one of another
+    /// version may take them.
+    pub(super) fn all_claims(&self) -> BTreeMap<ServiceKey, Claim> {
+        let last = |state: &State| Claim { leaf: state.leaf, state: state.clone() };
+        self.exports
+            .iter()
+            .map(|(key, state)| (key.clone(), self.claim(key).unwrap_or_else(|| last(state))))
+            .collect()
+    }
+
     /// What the registry should hold of one export: what is wanted, or what is held while just that is refused.
     fn claim(&self, key: &ServiceKey) -> Option<Claim> {
         let state = self.wanted(key)?;
@@ -114,6 +124,31 @@ impl Outbox {
                 let refused = Refused { spec: Arc::clone(&state.spec), leaf, refusal: refusal.clone() };
                 self.refused.insert(key.clone(), refused);
             }
+        }
+    }
+
+    /// A refusal is over where the definition was taken after all.
+    pub(super) fn end_refusals(&mut self, claims: &BTreeMap<ServiceKey, Claim>, results: &[OpAnswer]) {
+        for (key, _) in results.iter().filter(|(_, result)| result.is_ok()) {
+            let taken =
+                |refused: &Refused| claims.get(key).is_some_and(|claim| claim.state.spec == refused.spec);
+            if self.refused.get(key).is_some_and(taken) {
+                self.refused.remove(key);
+            }
+        }
+    }
+
+    /// Another version of the registry may take what is refused; what stands of it was told first.
+    pub(super) fn try_refused_again(&mut self, claims: &BTreeMap<ServiceKey, Claim>) {
+        // Not what has just been refused.
+        let untried = |key: &ServiceKey, refused: &Refused| {
+            claims.get(key).is_some_and(|claim| claim.state.spec != refused.spec)
+        };
+        let refused = self.refused.iter().filter(|(key, refused)| untried(key, refused));
+        let keys: Vec<_> = refused.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.refused.remove(&key);
+            self.compare(key);
         }
     }
 

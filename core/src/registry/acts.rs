@@ -261,11 +261,14 @@ fn apply(
             }
             (key, Export { version, leaf, spec, endpoints })
         }
-        Op::PutEndpoints { key, leaf, endpoints } => {
-            let Some(known) = member.exports.get(&key) else {
-                let problem = format!("no export {key} is held here: put it with its definition");
-                return Err(Refusal::new("spec", problem));
+        Op::PutEndpoints { key, leaf, replaces, endpoints } => {
+            let refused = |held: &str| {
+                Refusal::new("spec", format!("{held} export {key} is held here: put it with its definition"))
             };
+            let Some(known) = member.exports.get(&key) else { return Err(refused("no")) };
+            if replaces.is_some_and(|replaces| ![replaces, leaf].contains(&known.leaf)) {
+                return Err(refused("another state of"));
+            }
             let spec = known.spec.clone();
             (key, Export { version, leaf, spec, endpoints })
         }

@@ -48,7 +48,7 @@ impl View {
     pub fn decide(&self, key: &ServiceKey) -> Decision {
         let Some(service) = self.services.get(key) else { return Decision::Keep };
         let Judged { sources, doubtful, believed } = self.judge(key, service);
-        if self.current(service).is_none() && self.watch.ended && sources.is_empty() && doubtful.is_empty() {
+        if self.current(service).is_none() && self.says_all() && sources.is_empty() && doubtful.is_empty() {
             let cause =
                 service.sources.values().any(|known| known.applied.is_some() || known.merged.is_some());
             return if cause || self.all_is_known() { Decision::Remove } else { Decision::Keep };
@@ -245,14 +245,19 @@ impl View {
         }
     }
 
+    /// Whether what was not told is not there: a snapshot was told to its end, by the registry that this cluster talks to.
+    pub(super) fn says_all(&self) -> bool {
+        self.watch.ended && !self.is_split()
+    }
+
     fn standing(&self, id: &ClusterId) -> Standing<'_> {
         let Some(cluster) = self.clusters.get(id) else { return Standing::Unknown };
-        let ended = self.watch.ended;
+        let ended = self.says_all();
         let Some(section) = cluster.told_in(self.watch.snapshot) else {
             return match &cluster.left {
                 _ if cluster.grace_is_over => Standing::Gone,
-                Some(section) => Standing::Left(section),
-                None => Standing::Unknown,
+                Some(section) if ended => Standing::Left(section),
+                Some(_) | None => Standing::Unknown,
             };
         };
         let lags = self.lags(section);

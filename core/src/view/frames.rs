@@ -143,7 +143,7 @@ impl View {
 
     /// The registry's word on whether it knows every cluster.
     fn completeness(&mut self, complete: bool, now: Timestamp) {
-        if !(complete && self.watch.ended) {
+        if !complete || !self.says_all() {
             self.incomplete();
             return;
         }
@@ -155,7 +155,7 @@ impl View {
     }
 
     /// From here on every grace counts anew.
-    fn incomplete(&mut self) {
+    pub(super) fn incomplete(&mut self) {
         self.watch.complete = false;
         self.watch.complete_since = None;
         self.watch.long_complete = false;

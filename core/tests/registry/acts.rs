@@ -1,12 +1,12 @@
 //! Writes: what is taken, what is ignored, and what is told.
 
 use crate::fixture::{
-    Fixture, POLICY, cluster, delete, put, put_endpoints, put_spec, spec, too_many, uid_of,
+    Fixture, POLICY, cluster, delete, leaf_of, put, put_endpoints, put_spec, spec, too_many, uid_of,
 };
 use mcs_core::model::ServiceType;
-use mcs_core::registry::{Policy, Refused};
+use mcs_core::registry::{Op, Policy, Refused};
 use mcs_core::validate::Refusal;
-use mcs_core::version::Sum;
+use mcs_core::version::{Leaf, Sum};
 use std::time::Duration;
 
 #[test]
@@ -101,6 +101,32 @@ fn deleting_what_is_not_there_is_no_error() {
     let mut fixture = Fixture::with_members(&["east"]);
     fixture.wrote("east", "1.2", vec![delete("web")]);
     assert_eq!(fixture.told(), ["east active whole 1.2"]);
+}
+
+/// Their hash would stand for a definition that is not held, and no comparison would find that.
+#[test]
+fn endpoints_that_replace_another_state_than_is_held_are_refused() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    let held = put("web", &["10.1.0.1"]);
+    fixture.wrote("east", "1.2", vec![held.clone()]);
+    let replacing = |before: Leaf, addresses| match put_endpoints("web", addresses) {
+        Op::PutEndpoints { key, leaf, endpoints, .. } => {
+            Op::PutEndpoints { key, leaf, replaces: Some(before), endpoints }
+        }
+        op => op,
+    };
+    let late = replacing(Leaf::from_bytes([7; 16]), &["10.1.0.2"]);
+    let problem = "another state of export default/web is held here: put it with its definition";
+    assert_eq!(fixture.write("east", "1.3", vec![late]), Ok(vec![Err(Refusal::new("spec", problem))]));
+
+    let next = replacing(leaf_of(&held), &["10.1.0.3"]);
+    assert_eq!(fixture.write("east", "1.4", vec![next.clone()]), Ok(vec![Ok(())]));
+    // Once more, as a call that was sent twice.
+    assert_eq!(fixture.write("east", "1.4", vec![next]), Ok(vec![Ok(())]));
+    assert_eq!(
+        fixture.snapshot(),
+        ["east active whole 1.4", "header web ClusterSetIp of east", "part web of east 1.4 [10.1.0.3]"]
+    );
 }
 
 #[test]

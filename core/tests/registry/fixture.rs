@@ -279,7 +279,7 @@ pub(crate) fn put_spec(service: &str, spec: ExportSpec, addresses: &[&str]) -> O
 pub(crate) fn put_endpoints(service: &str, addresses: &[&str]) -> Op {
     let (key, endpoints) = (key(service), endpoints(addresses));
     let leaf = Leaf::of(&key, &spec(), &endpoints);
-    Op::PutEndpoints { key, leaf, endpoints: Arc::new(endpoints) }
+    Op::PutEndpoints { key, leaf, replaces: None, endpoints: Arc::new(endpoints) }
 }
 
 pub(crate) fn delete(service: &str) -> Op {

@@ -2,10 +2,11 @@
 
 use crate::cluster::collect_garbage;
 use crate::content::{random_endpoints, random_spec};
-use crate::facts::{CLAIMANT, LEASE, keys};
+use crate::facts::{CLAIMANT, LEASE, TIMING, keys};
 use crate::network::{Body, Request};
 use crate::world::{Event, World};
 use mcs_core::ids::ServiceKey;
+use mcs_core::timing::COALESCE;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ pub(crate) const ACTIONS: usize = 30;
 type Action = fn(&mut World, usize, &ServiceKey) -> bool;
 
 /// What can happen, how often among a hundred, and what it is counted as.
-const CHOICES: [(u32, &str, Action); 22] = [
+const CHOICES: [(u32, &str, Action); 25] = [
     (24, "endpoints changed", World::change_endpoints),
     (7, "definitions changed", World::change_definition),
     (10, "exports added", World::add_export),
@@ -40,6 +41,9 @@ const CHOICES: [(u32, &str, Action); 22] = [
     (2, "Leases restored", World::restore_lease),
     (2, "wall clocks set", World::set_wall_clock),
     (2, "claimants of an id", World::claim),
+    (2, "registries beside each other", World::add_twin),
+    (2, "watchers stalled", World::stall),
+    (2, "watches broken at once", World::break_watches),
     (1, "long calms", World::calm),
 ];
 
@@ -86,13 +90,13 @@ impl World {
             for key in keys() {
                 changed |= self.change_endpoints(cluster, key);
             }
-            self.pass(mcs_core::timing::COALESCE);
+            self.pass(COALESCE);
         }
         changed
     }
 
     /// The Service changes, or its ServiceExport is made anew.
-    fn change_definition(&mut self, cluster: usize, key: &ServiceKey) -> bool {
+    pub(crate) fn change_definition(&mut self, cluster: usize, key: &ServiceKey) -> bool {
         let made = self.rng.random_bool(0.3).then(|| self.wall(cluster));
         let Some((held, _)) = self.clusters[cluster].exports.get_mut(key) else { return false };
         let created_at = made.unwrap_or(held.created_at);
@@ -261,6 +265,56 @@ impl World {
         }
         self.start_controller(CLAIMANT);
         true
+    }
+
+    /// A second registry starts behind the name of the first, and shares nothing with it.
+    fn add_twin(&mut self, _: usize, _: &ServiceKey) -> bool {
+        if self.server.is_none() || self.twin.is_some() {
+            return false;
+        }
+        self.start_twin();
+        let lasts = 2 * LEASE + self.some_time(5);
+        self.at(self.now + lasts, Event::StopTwin);
+        let time = self.some_time(3);
+        self.pass(time);
+        true
+    }
+
+    /// A watcher takes nothing, for less than a dead stream would, while more is removed than the log remembers.
+    fn stall(&mut self, cluster: usize, _: &ServiceKey) -> bool {
+        let until = self.now + self.rng.random_range(TIMING.dead_stream() / 3..TIMING.dead_stream());
+        let watchers = self.server.iter_mut().flat_map(|server| server.watchers.values_mut());
+        let mut stalled = false;
+        for watcher in watchers.filter(|watcher| watcher.cluster == cluster) {
+            watcher.stalled = until;
+            stalled = true;
+        }
+        for remove in [true, false] {
+            for other in (0..self.size).filter(|other| *other != cluster) {
+                for key in keys() {
+                    if remove {
+                        self.remove_export(other, key)
+                    } else {
+                        self.add_export(other, key)
+                    };
+                }
+            }
+            self.pass(2 * COALESCE);
+        }
+        self.pass(until.since(self.now));
+        stalled
+    }
+
+    /// All streams break at once, and all watchers come back.
+    fn break_watches(&mut self, _: usize, _: &ServiceKey) -> bool {
+        let Some(server) = &mut self.server else { return false };
+        let watchers = std::mem::take(&mut server.watchers);
+        let broken = watchers.len() > 1;
+        for (stream, watcher) in watchers {
+            let at = watcher.arrives.max(self.now) + Duration::from_millis(5);
+            self.at(at, Event::Broken { pid: watcher.pid, stream });
+        }
+        broken
     }
 
     fn calm(&mut self, _: usize, _: &ServiceKey) -> bool {

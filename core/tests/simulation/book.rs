@@ -49,6 +49,14 @@ impl Book {
         }
     }
 
+    /// How the leader `pid` of `cluster` was refused `key` last.
+    pub(crate) fn last_refusal(&self, (cluster, pid): (usize, u64), key: &ServiceKey) -> Said {
+        let said = self.said.get(&(cluster, key.clone())).into_iter().flatten().rev();
+        let of_leader = said.filter(|((_, by), _)| *by == pid).map(|(_, said)| said);
+        let mut refusals = of_leader.filter(|said| matches!(said, Said::Refused { .. }));
+        refusals.next().cloned().unwrap_or(Said::Refused { stands: true })
+    }
+
     /// What may hold of `key` as of `version`: what each leader of the last term up to it said last.
     pub(crate) fn as_of(&self, cluster: usize, key: &ServiceKey, version: Version) -> Vec<&Said> {
         let Some(said) = self.said.get(&(cluster, key.clone())) else { return Vec::new() };

@@ -25,6 +25,10 @@ pub(crate) enum Pending {
         version: Version,
         named: BTreeSet<ServiceKey>,
         put: BTreeMap<ServiceKey, Leaf>,
+        /// The registry process at the other end of the stream.
+        server: Option<u64>,
+        /// Whether the registry's version has changed, so that everything is put.
+        whole: bool,
     },
 }
 
@@ -35,15 +39,19 @@ impl World {
         let Some(pending) = controller.calls.get(&call).cloned() else { return };
         match reply {
             Reply::Wants(wants) => {
-                let Pending::Sync { version, named, .. } = pending else { return };
+                let Pending::Sync { version, named, server, whole, .. } = pending else { return };
                 let ops = controller.outbox.sync_ops(&wants);
                 let cluster = controller.cluster;
-                controller.check_resent(&ops);
+                if !whole {
+                    controller.check_resent(&ops);
+                }
                 if let Some(Pending::Sync { put, .. }) = controller.calls.get_mut(&call) {
                     *put = leaves(&ops);
                 }
                 self.say((cluster, pid), version, &ops);
-                let server = self.server.as_ref().map(|server| server.incarnation);
+                if whole {
+                    self.count("syncs of everything");
+                }
                 let request = |body| Request { pid, cluster, call, server, body };
                 let put = |op| request(Body::SyncOps { version, ops: vec![op] });
                 let mut requests: Vec<Request> = ops.into_iter().map(put).collect();
@@ -54,12 +62,18 @@ impl World {
             Reply::Answer(answer) => {
                 controller.calls.remove(&call);
                 controller.note_refusals(&pending, &answer);
+                controller.note_version(&answer, &pending);
                 let stands = matches!(&answer, Answer::Synced { held, .. } if !held.is_empty());
                 let answer = match (pending, answer) {
                     (Pending::Renew, Answer::ActFailed(failure)) => Answer::RenewFailed(failure),
                     (_, answer) => answer,
                 };
                 controller.outbox.handle_answer(answer, now, self.rng.random());
+                let split = controller.view.is_split();
+                controller.view.told_to(controller.outbox.registry());
+                if !split && controller.view.is_split() {
+                    self.count("views split");
+                }
                 if stands {
                     self.count("leaders told what stands");
                 }
@@ -73,6 +87,7 @@ impl World {
         let now = self.now;
         while let Some(call) = controller.outbox.next_call(now) {
             let (pid, cluster) = (controller.pid, controller.cluster);
+            let mut server = None;
             let (body, pending, limit) = match call {
                 Call::Register { version, sum } => {
                     self.say_all(controller, version);
@@ -100,20 +115,17 @@ impl World {
                     self.say_all(controller, version);
                     self.count("syncs");
                     let named = names.iter().map(|(key, _)| key.clone()).collect();
-                    (
-                        Body::SyncBegin { version, names },
-                        Pending::Sync { version, named, put: BTreeMap::new() },
-                        4 * TIMING.call_limit(),
-                    )
+                    // A sync is a stream: it ends with the process that it began with.
+                    server = Some(self.registry_of(cluster));
+                    let whole = std::mem::take(&mut controller.changed_version);
+                    let pending = Pending::Sync { version, named, put: BTreeMap::new(), server, whole };
+                    (Body::SyncBegin { version, names }, pending, 4 * TIMING.call_limit())
                 }
             };
             self.acts += u64::from(pending != Pending::Renew);
             let call = self.fresh_id();
             controller.calls.insert(call, pending);
             self.at(now + limit, Event::CallLimit { pid, call });
-            // A sync is a stream: it ends with the process that it began with.
-            let server = matches!(body, Body::SyncBegin { .. })
-                .then(|| self.server.as_ref().map_or(0, |server| server.incarnation));
             self.log(|| format!("controller {pid} of cluster {cluster} calls {call}: {body:?}"));
             self.send(Request { pid, cluster, call, server, body });
         }
@@ -121,13 +133,14 @@ impl World {
 
     fn say_all(&mut self, controller: &Controller, version: Version) {
         for key in keys() {
+            let speaker = (controller.cluster, controller.pid);
             let refused = matches!(controller.outbox.progress(key), Some(Progress::Refused(_)));
             let said = match controller.exports.get(key).cloned() {
-                _ if refused => Said::Refused { stands: true },
+                _ if refused => self.book.last_refusal(speaker, key),
                 Some((leaf, endpoints)) => Said::Has(leaf, endpoints),
                 None => Said::Gone,
             };
-            self.book.say((controller.cluster, controller.pid), key, version, said);
+            self.book.say(speaker, key, version, said);
         }
     }
 
@@ -154,6 +167,19 @@ impl Controller {
             if let Some(leaf) = put.get(key).copied().filter(|leaf| Some(*leaf) == as_it_is) {
                 self.refused.insert(key.clone(), leaf);
             }
+        }
+    }
+
+    /// A registry of another version may take what was refused.
+    fn note_version(&mut self, answer: &Answer, pending: &Pending) {
+        match (answer, pending) {
+            (Answer::Registered { by, .. } | Answer::Renewed { by, .. }, _) => {
+                let before = self.build.replace(by.build.clone());
+                self.changed_version |= before.is_some_and(|before| before != by.build);
+            }
+            (Answer::Synced { .. }, Pending::Sync { whole: true, .. }) => self.refused.clear(),
+            (Answer::ActFailed(_), Pending::Sync { whole: true, .. }) => self.changed_version = true,
+            _ => {}
         }
     }
 

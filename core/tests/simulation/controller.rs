@@ -6,7 +6,7 @@ use crate::invariants;
 use crate::mirror::Mirror;
 use crate::network::{Body, Request};
 use crate::world::{Event, World};
-use mcs_core::ids::{ClusterUid, ServiceKey};
+use mcs_core::ids::{Build, ClusterUid, ServiceKey};
 use mcs_core::model::{EndpointSet, Frame, Since};
 use mcs_core::outbox::Outbox;
 use mcs_core::plan::Existing;
@@ -43,6 +43,10 @@ pub(crate) struct Controller {
     pub(crate) settled: BTreeMap<ServiceKey, (Decision, Rc<Existing>)>,
     /// What it renewed its lease with last.
     pub(crate) renewed: Option<(Version, Sum)>,
+    /// The version of the registry that answered last.
+    pub(crate) build: Option<Build>,
+    /// Whether that is another one than before, and not everything was put since.
+    pub(crate) changed_version: bool,
     /// Exports that a registry refused, as they are.
     pub(crate) refused: BTreeMap<ServiceKey, Leaf>,
     /// The versions shown so far.
@@ -83,6 +87,8 @@ impl World {
             shown: BTreeMap::new(),
             settled: BTreeMap::new(),
             renewed: None,
+            build: None,
+            changed_version: false,
             refused: BTreeMap::new(),
         });
         for key in home.imports.keys() {

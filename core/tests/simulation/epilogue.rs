@@ -33,12 +33,13 @@ impl World {
     pub(crate) fn epilogue(&mut self) {
         self.steady_clusters_send_renewals_only();
         type Check = fn(&mut World);
-        const CHECKS: [(&str, Check); 7] = [
+        const CHECKS: [(&str, Check); 8] = [
             ("restarts in a calm", World::invariant_14_restarts_write_nothing),
             ("restarts in a calm", World::invariant_14_restarts_write_nothing),
             ("brief mass silences", World::a_brief_mass_silence_changes_nothing),
             ("long mass silences", World::a_long_mass_silence_is_judged_after_the_hold),
             ("deaths in a calm", World::a_dead_cluster_is_gone_in_time_and_nothing_else),
+            ("registries upgraded in a calm", World::what_an_older_registry_dropped_is_told_to_a_newer_one),
             ("registries stopped in a calm", World::a_registry_that_stood_still_judges_nothing),
             ("controllers stopped in a calm", World::a_controller_that_stood_still_comes_back),
         ];
@@ -189,6 +190,20 @@ impl World {
         self.server_paused = self.now + 2 * LEASE;
         self.pass(2 * LEASE + 2 * LEASE);
         assert_eq!(self.done(), done, "stopped: the registry judged by the time that it stood still");
+    }
+
+    /// The registry is one of an earlier release for a while, which drops what it does not know of that what changes.
+    fn what_an_older_registry_dropped_is_told_to_a_newer_one(&mut self) {
+        for is_old in [true, false] {
+            self.server.as_mut().expect("a registry").is_old = is_old;
+            self.pass(2 * LEASE);
+            for cluster in (0..self.size).filter(|_| is_old) {
+                for key in keys() {
+                    self.change_definition(cluster, key);
+                }
+            }
+            self.pass(2 * LEASE);
+        }
     }
 
     /// A controller stands still for two leases: the others drop its cluster, and take it back.

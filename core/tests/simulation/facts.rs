@@ -13,7 +13,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
 pub(crate) const TIMING: Timing = Timing::of_lease(LEASE);
 
-/// The versions of registries: most are of the first.
+/// The versions of registries, the earlier one first.
 pub(crate) const BUILDS: [&str; 2] = ["0.1.0", "0.2.0"];
 
 /// How many removals the registry's log keeps: few, so that cursors get too old.

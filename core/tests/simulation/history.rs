@@ -50,6 +50,10 @@ pub(crate) fn run(seed: u64, event_log: Option<EventLog>) -> Counts {
 impl World {
     fn heal(&mut self, dead: Option<usize>) {
         self.faults = false;
+        self.stop_twin();
+        if self.server.as_ref().is_some_and(|server| server.is_old) {
+            self.stop_server();
+        }
         self.cut = [self.now; PLACES];
         let stays = |controller: &Controller| {
             controller.leads && controller.cluster != CLAIMANT && Some(controller.cluster) != dead
@@ -63,6 +67,7 @@ impl World {
         self.start_server();
         for watcher in self.server.iter_mut().flat_map(|server| server.watchers.values_mut()) {
             watcher.frames_left = u32::MAX;
+            watcher.stalled = self.now;
         }
         for cluster in 0..self.size {
             self.start_controller(cluster);
@@ -70,12 +75,14 @@ impl World {
     }
 
     /// A Lease that was set back, while the registry that knew of later terms is gone, is raised by hand: what its leader
-    /// says counts nowhere before its term has passed those that importers have seen.
+    /// says counts nowhere before its term has passed those that importers have seen. So is one that gave two leaders one
+    /// term.
     fn mend_leases(&mut self) {
         for place in 0..self.size {
             let home = &mut self.clusters[place];
             let highest = home.terms.iter().copied().max().unwrap_or_default();
-            if home.term < highest {
+            let twice = home.terms.iter().filter(|term| **term == highest).count() > 1;
+            if home.term < highest || twice {
                 home.term = highest;
                 self.count("Leases raised by hand");
                 self.controllers.retain(|_, controller| controller.cluster != place);
@@ -84,9 +91,11 @@ impl World {
     }
 
     fn check_watchers(&self) {
-        let Some(server) = &self.server else { return };
-        server.witness.check_all(&server.registry, &server.log, &self.book);
+        for server in self.server.iter().chain(&self.twin) {
+            server.witness.check_all(&server.registry, &server.log, &self.book);
+        }
         for controller in self.controllers.values() {
+            let Some(server) = self.watched_by(&controller.mirror) else { continue };
             invariants::invariant_06_a_watcher_has_what_the_log_has(
                 &self.clusters[controller.cluster].id,
                 &controller.mirror,

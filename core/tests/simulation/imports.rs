@@ -20,7 +20,7 @@ impl World {
         let index = controller.cluster;
         let before = self.clusters[index].existing(key);
         for _ in 0..MANY_ROUNDS {
-            let home = &mut self.clusters[index];
+            let home = &self.clusters[index];
             controller.tell_applied(key, home);
             let decision = controller.view.decide(key);
             if let Decision::Apply(wanted) = &decision {
@@ -43,7 +43,7 @@ impl World {
                 let truth = Truth {
                     book: &self.book,
                     removed: &self.removed,
-                    witness: self.server.as_ref().map(|server| &server.witness),
+                    witness: self.watched_by(&controller.mirror).map(|server| &server.witness),
                     now: self.now,
                 };
                 invariants::invariant_02_each_delete_has_its_cause(controller, home, key, &before, &truth);

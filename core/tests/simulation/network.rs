@@ -2,6 +2,7 @@
 //! breaks streams. Within one stream nothing is reordered; what a stream still carried when it broke is lost.
 
 use crate::facts::{LEASE, TIMING};
+use crate::invariants;
 use crate::server::Server;
 use crate::world::{Event, World};
 use mcs_core::ids::{Epoch, ServiceKey};
@@ -150,8 +151,38 @@ impl World {
         self.at(at, Event::Answer { pid, call, reply });
     }
 
-    /// A call arrives at the registry.
+    /// A call arrives at one of the registries behind the name.
     pub(crate) fn arrive(&mut self, request: Request) {
+        let to_twin = match (&self.twin, request.server) {
+            (None, _) => false,
+            (Some(twin), Some(incarnation)) => twin.incarnation == incarnation,
+            (Some(_), None) => self.is_led_to_twin(&request),
+        };
+        if to_twin {
+            self.count("calls to a twin");
+            self.with_twin(|world| world.take(request));
+        } else {
+            self.take(request);
+        }
+    }
+
+    /// Whether a connection of the caller leads to the twin. Calls and watches have one each, which are made anew at times.
+    fn is_led_to_twin(&mut self, request: &Request) -> bool {
+        let watch = matches!(request.body, Body::Watch { .. });
+        let anew = self.rng.random_bool(if watch { 0.5 } else { 0.05 });
+        let led = self.led_to_twin.entry((request.cluster, watch)).or_default();
+        *led ^= anew;
+        *led
+    }
+
+    /// The registry process that the calls of `cluster` reach.
+    pub(crate) fn registry_of(&self, cluster: usize) -> u64 {
+        let led = self.led_to_twin.get(&(cluster, false)).copied().unwrap_or_default();
+        let twin = self.twin.as_ref().filter(|_| led);
+        twin.or(self.server.as_ref()).map_or(0, |server| server.incarnation)
+    }
+
+    fn take(&mut self, request: Request) {
         let Some(mut server) = self.server.take() else {
             let failure = || Failure::Unavailable { reason: "connection refused".to_owned() };
             let answer = match request.body {
@@ -202,6 +233,7 @@ impl World {
         for stream in streams {
             self.pump(&mut server, stream);
         }
+        invariants::invariant_12_a_slow_watcher_holds_up_no_other(&server, self.now);
         if let Some(at) = server.registry.poll_timeout().map(|at| at.max(self.now))
             && server.tick_at.is_none_or(|known| at < known)
         {
@@ -213,11 +245,18 @@ impl World {
 
     fn pump(&mut self, server: &mut Server, stream: u64) {
         let Some(mut watcher) = server.watchers.remove(&stream) else { return };
+        if !watcher.stalled.has_passed(self.now) {
+            server.watchers.insert(stream, watcher);
+            return;
+        }
         // A slow watcher takes few frames at a time, and is told the rest when something happens next.
         let most = if self.faults { watcher.pace } else { usize::MAX };
         for frame in server.frames(&mut watcher, most, self.now) {
             match frame {
-                Frame::Begin { .. } => self.count("snapshots"),
+                Frame::Begin { .. } => {
+                    let again = std::mem::replace(&mut watcher.begun, true);
+                    self.count(if again { "snapshots within a stream" } else { "snapshots" });
+                }
                 Frame::Kept { .. } => self.count("sets of parts kept"),
                 Frame::Change(_) | Frame::End { .. } | Frame::Progress { .. } => {}
             }
@@ -240,6 +279,13 @@ impl World {
 
     /// The registry's clock is due.
     pub(crate) fn server_tick(&mut self, incarnation: u64) {
+        if self.twin.as_ref().is_some_and(|twin| twin.incarnation == incarnation) {
+            return self.with_twin(|world| world.tick(incarnation));
+        }
+        self.tick(incarnation);
+    }
+
+    fn tick(&mut self, incarnation: u64) {
         let Some(mut server) = self.server.take() else { return };
         if server.incarnation == incarnation && server.tick_at.is_some_and(|at| at.has_passed(self.now)) {
             server.tick_at = None;

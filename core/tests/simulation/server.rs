@@ -6,8 +6,8 @@ use crate::network::{Body, Reply, Request};
 use crate::witness::{Act, After, Call, Kind, Witness};
 use mcs_core::ids::{Build, ClusterId, Epoch, ServiceKey};
 use mcs_core::log::StateLog;
-use mcs_core::model::{Change, Frame, HeldExport, Object, Since};
-use mcs_core::outbox::{Answer, Failure, OpAnswer};
+use mcs_core::model::{Change, Frame, HeldExport, Object, SessionAffinity, Since};
+use mcs_core::outbox::{Answer, Failure, OpAnswer, Process};
 use mcs_core::registry::{Op, OpOutcome, Policy, Refused, Registry};
 use mcs_core::time::Timestamp;
 use mcs_core::validate::check_export;
@@ -15,11 +15,13 @@ use mcs_core::version::Version;
 use mcs_core::watch::{self, Told};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 pub(crate) struct Server {
     /// Its number; connections end with it.
     pub(crate) incarnation: u64,
-    build: &'static str,
+    /// Whether it is of the earlier release, which does not know session affinity.
+    pub(crate) is_old: bool,
     pub(crate) registry: Registry,
     pub(crate) log: StateLog<Object>,
     pub(crate) watchers: BTreeMap<u64, Watcher>,
@@ -45,13 +47,24 @@ pub(crate) struct Watcher {
     pub(crate) frames_left: u32,
     /// It takes at most this many frames at a time.
     pub(crate) pace: usize,
+    /// It takes none until then.
+    pub(crate) stalled: Timestamp,
+    /// Whether a snapshot was begun in this stream.
+    pub(crate) begun: bool,
+}
+
+impl Watcher {
+    /// Whether it was told all that its registry has.
+    pub(crate) fn is_told(&self, registry: &Registry) -> bool {
+        self.place.revision() == registry.revision()
+    }
 }
 
 impl Server {
-    pub(crate) fn new(incarnation: u64, policy: Policy, now: Timestamp) -> Self {
+    pub(crate) fn new(incarnation: u64, is_old: bool, policy: Policy, now: Timestamp) -> Self {
         Self {
             incarnation,
-            build: BUILDS[usize::from(incarnation.is_multiple_of(4))],
+            is_old,
             registry: Registry::new(policy, Epoch(u128::from(incarnation)), now),
             log: StateLog::keeping(KEPT_REMOVALS),
             watchers: BTreeMap::new(),
@@ -62,7 +75,11 @@ impl Server {
     }
 
     fn build(&self) -> Build {
-        Build::new(self.build).expect("a build")
+        Build::new(BUILDS[usize::from(!self.is_old)]).expect("a build")
+    }
+
+    fn process(&self) -> Process {
+        Process { epoch: Some(self.registry.epoch()), build: self.build() }
     }
 
     /// Judges what is due.
@@ -86,16 +103,16 @@ impl Server {
                 let result = self.watched(book, now, Some((act, Kind::Register)), |registry, _| {
                     registry.register(&cluster, registration, now)
                 });
-                done(result.map(|answer| Answer::Registered { differs: answer.differs, lease }), true)
+                let by = self.process();
+                done(result.map(|answer| Answer::Registered { differs: answer.differs, lease, by }), true)
             }
             Body::Renew { version, sum } => {
                 let result = self.watched(book, now, Some((act, Kind::Renew)), |registry, _| {
                     registry.renew(&cluster, &uid, version, sum, now)
                 });
-                done(
-                    result.map(|answer| Answer::Renewed { differs: answer.differs, degraded: false, lease }),
-                    false,
-                )
+                let by = self.process();
+                let renewed = |differs| Answer::Renewed { differs, degraded: false, lease, by };
+                done(result.map(|answer| renewed(answer.differs)), false)
             }
             Body::Write { version, ops } => {
                 let answers = self.write((act, Kind::Write), speaker, version, ops, book, now);
@@ -146,10 +163,13 @@ impl Server {
         call: Call,
         speaker: (usize, u64),
         version: Version,
-        ops: Vec<Op>,
+        mut ops: Vec<Op>,
         book: &mut Book,
         now: Timestamp,
     ) -> Result<Vec<OpAnswer>, Refused> {
+        if self.is_old {
+            ops.iter_mut().for_each(drop_unknown);
+        }
         let (cluster, uid) = (cluster_id(speaker.0), cluster_uid(speaker.0));
         let keys: Vec<ServiceKey> = ops.iter().map(|op| op.key().clone()).collect();
         let outcomes = self.watched(book, now, Some(call), |registry, book| {
@@ -191,6 +211,8 @@ impl Server {
             progress_at: now,
             frames_left: frames,
             pace,
+            stalled: Timestamp::ZERO,
+            begun: false,
         };
         self.watchers.insert(stream, watcher);
     }
@@ -245,6 +267,13 @@ impl Server {
         let after = After { registry: &self.registry, log: &self.log, told: &told, refused, now };
         self.witness.after(&before, act.as_ref(), &after, book);
         result
+    }
+}
+
+/// Drops what an earlier release does not know: the hash stays as its owner made it.
+fn drop_unknown(op: &mut Op) {
+    if let Op::Put { spec, .. } = op {
+        Arc::make_mut(spec).session_affinity = SessionAffinity::None;
     }
 }
 

@@ -7,6 +7,7 @@ use crate::book::Book;
 use crate::cluster::Cluster;
 use crate::controller::Controller;
 use crate::facts::{MOST_CLUSTERS, PLACES, POLICY, cluster_id};
+use crate::mirror::Mirror;
 use crate::network::{Reply, Request};
 use crate::server::Server;
 use mcs_core::ids::{ClusterId, ServiceKey};
@@ -38,6 +39,7 @@ pub(crate) enum Event {
     Wake { pid: u64 },
     ServerTick(u64),
     StartServer,
+    StopTwin,
     StartController(usize),
     Retire(u64),
     LateStep { cluster: usize, key: ServiceKey, step: Box<Step> },
@@ -52,6 +54,10 @@ pub(crate) struct World {
     /// Whether all calls take long.
     pub(crate) slow: bool,
     pub(crate) server: Option<Box<Server>>,
+    /// A second registry behind the same name, which shares nothing with the first.
+    pub(crate) twin: Option<Box<Server>>,
+    /// Whose calls, and whose watches, lead to the twin.
+    pub(crate) led_to_twin: BTreeMap<(usize, bool), bool>,
     pub(crate) server_paused: Timestamp,
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) policy: Policy,
@@ -88,6 +94,8 @@ impl World {
             faults: true,
             slow: false,
             server: None,
+            twin: None,
+            led_to_twin: BTreeMap::new(),
             server_paused: Timestamp::ZERO,
             clusters,
             policy,
@@ -146,9 +154,11 @@ impl World {
                 let controller = self.controllers.get(pid);
                 controller.and_then(|controller| Self::resumes(controller.paused, self.now))
             }
-            Event::StartServer | Event::StartController(_) | Event::Retire(_) | Event::LateStep { .. } => {
-                None
-            }
+            Event::StartServer
+            | Event::StopTwin
+            | Event::StartController(_)
+            | Event::Retire(_)
+            | Event::LateStep { .. } => None,
         };
         if let Some(until) = paused_until {
             // What waits for a process comes before its own deadlines, as a driver does it that handles messages first.
@@ -161,6 +171,7 @@ impl World {
             Event::Request(request) => self.arrive(*request),
             Event::ServerTick(incarnation) => self.server_tick(incarnation),
             Event::StartServer => self.start_server(),
+            Event::StopTwin => self.stop_twin(),
             Event::StartController(cluster) => self.start_controller(cluster),
             Event::Retire(pid) => {
                 self.controllers.remove(&pid);
@@ -183,8 +194,34 @@ impl World {
         }
         let incarnation = self.fresh_id();
         self.log(|| format!("registry {incarnation} starts"));
-        self.server = Some(Box::new(Server::new(incarnation, self.policy, self.now)));
+        let is_old = self.faults && self.rng.random_bool(0.3);
+        self.server = Some(Box::new(Server::new(incarnation, is_old, self.policy, self.now)));
         self.after_server();
+    }
+
+    /// Has what follows happen to the twin.
+    pub(crate) fn with_twin(&mut self, act: impl FnOnce(&mut Self)) {
+        std::mem::swap(&mut self.server, &mut self.twin);
+        act(self);
+        std::mem::swap(&mut self.server, &mut self.twin);
+    }
+
+    /// Starts a second registry behind the name of the first.
+    pub(crate) fn start_twin(&mut self) {
+        let led = |world: &mut Self| world.rng.random_bool(0.5);
+        let all = (0..PLACES).flat_map(|place| [(place, false), (place, true)]);
+        self.led_to_twin = all.map(|connection| (connection, led(self))).collect();
+        self.with_twin(Self::start_server);
+    }
+
+    pub(crate) fn stop_twin(&mut self) {
+        self.with_twin(Self::stop_server);
+    }
+
+    /// The registry that a controller watches, if it runs.
+    pub(crate) fn watched_by(&self, mirror: &Mirror) -> Option<&Server> {
+        let both = self.server.iter().chain(&self.twin);
+        both.map(|server| &**server).find(|server| mirror.epoch == Some(server.registry.epoch()))
     }
 
     /// Ends the registry process with all that it knew.

@@ -172,8 +172,8 @@ impl Model {
                 };
                 match client.register(member, &registration).await {
                     Ok(answer) => {
-                        self.state().registered = Some(answer.epoch);
-                        Answer::Registered { differs: answer.differs, lease: answer.lease }
+                        self.state().registered = answer.by.epoch;
+                        Answer::Registered { differs: answer.differs, lease: answer.lease, by: answer.by }
                     }
                     Err(failed) => Answer::ActFailed(failed.into()),
                 }
@@ -183,6 +183,7 @@ impl Model {
                     differs: answer.differs,
                     degraded: answer.degraded,
                     lease: answer.lease,
+                    by: answer.by,
                 },
                 Err(failed) => Answer::RenewFailed(failed.into()),
             },

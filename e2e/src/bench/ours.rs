@@ -201,6 +201,7 @@ impl PlayedMember {
         let op = Op::PutEndpoints {
             key: Population::key(self.cluster, service)?,
             leaf,
+            replaces: None,
             endpoints: population.endpoints(self.cluster, service, change / population.services % 2 == 1),
         };
         let written = self.client.write(&self.member, told.version, &[op]).await?;

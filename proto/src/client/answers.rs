@@ -5,6 +5,7 @@ use crate::convert::{ConversionError, OpResult, WireEnum, read_sixteen, required
 use crate::pb;
 use mcs_core::ids::{Build, Epoch, ServiceKey};
 use mcs_core::model::{HeldExport, MemberState};
+use mcs_core::outbox::Process;
 use mcs_core::validate::{Dropped, Refusal};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +14,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// The registry process that answered.
-    pub epoch: Epoch,
+    pub by: Process,
     /// How long each renewal holds.
     pub lease: Duration,
-    /// The registry's version; a controller syncs when it changes.
-    pub build: Build,
     /// Whether the registry holds something else than the sum says.
     pub differs: bool,
 }
@@ -27,9 +26,8 @@ impl TryFrom<pb::RegisterResponse> for Registered {
 
     fn try_from(answer: pb::RegisterResponse) -> Result<Self, Self::Error> {
         Ok(Self {
-            epoch: Epoch(u128::from_be_bytes(read_sixteen(&answer.epoch, "epoch")?)),
+            by: read_process(&answer.epoch, answer.build)?,
             lease: required(answer.lease_duration, "lease_duration")?.into(),
-            build: Build::new(answer.build)?,
             differs: answer.differs,
         })
     }
@@ -46,6 +44,8 @@ pub struct Renewed {
     pub degraded: bool,
     /// How long the renewal holds.
     pub lease: Duration,
+    /// The registry process that answered.
+    pub by: Process,
 }
 
 impl TryFrom<pb::RenewResponse> for Renewed {
@@ -57,8 +57,17 @@ impl TryFrom<pb::RenewResponse> for Renewed {
             differs: answer.differs,
             degraded: answer.degraded,
             lease: required(answer.lease_duration, "lease_duration")?.into(),
+            by: read_process(&answer.epoch, answer.build)?,
         })
     }
+}
+
+fn read_process(epoch: &[u8], build: String) -> Result<Process, ConversionError> {
+    let epoch = match epoch {
+        [] => None,
+        epoch => Some(Epoch(u128::from_be_bytes(read_sixteen(epoch, "epoch")?))),
+    };
+    Ok(Process { epoch, build: Build::new(build)? })
 }
 
 /// What became of the changes of an act.

@@ -1,7 +1,7 @@
 //! What a member's controller says: who it is, registrations, changes and their results.
 
 use super::merged::read_region;
-use super::{ConversionError, read_key, read_leaf, read_sum, read_version, required};
+use super::{ConversionError, read_key, read_leaf, read_sixteen, read_sum, read_version, required};
 use crate::chunks::{CHUNK_BYTES, SetReader, split};
 use crate::pb;
 use crate::pb::op::Act;
@@ -86,16 +86,24 @@ pub fn op(op: &Op) -> Vec<pb::Op> {
     let (key, leaf, spec, endpoints) = match op {
         Op::Delete { key } => return vec![with_key(key, Act::Delete(pb::DeleteExport {}))],
         Op::Put { key, leaf, spec, endpoints } => (key, leaf, Some(spec), endpoints),
-        Op::PutEndpoints { key, leaf, endpoints } => (key, leaf, None, endpoints),
+        Op::PutEndpoints { key, leaf, endpoints, .. } => (key, leaf, None, endpoints),
     };
     let leaf = leaf.to_bytes().to_vec();
     let mut chunks = split(endpoints).into_iter();
     let endpoints = chunks.next();
     let first = match spec {
         Some(spec) => Act::Put(pb::PutExport { leaf, spec: Some(spec.as_ref().into()), endpoints }),
-        None => Act::PutEndpoints(pb::PutEndpoints { leaf, endpoints }),
+        None => Act::PutEndpoints(pb::PutEndpoints { leaf, endpoints, replaces: replaces(op) }),
     };
     std::iter::once(first).chain(chunks.map(Act::Chunk)).map(|act| with_key(key, act)).collect()
+}
+
+/// The hash of the state that endpoints change; empty where that may be any.
+fn replaces(op: &Op) -> Vec<u8> {
+    match op {
+        Op::PutEndpoints { replaces: Some(leaf), .. } => leaf.to_bytes().to_vec(),
+        Op::PutEndpoints { replaces: None, .. } | Op::Put { .. } | Op::Delete { .. } => Vec::new(),
+    }
 }
 
 fn with_key(key: &ServiceKey, act: Act) -> pb::Op {
@@ -127,8 +135,8 @@ fn check(op: Op, mut dropped: Vec<Dropped>) -> Result<(Op, Vec<Dropped>), Refusa
     };
     let op = match op {
         Op::Delete { key } => Op::Delete { key },
-        Op::PutEndpoints { key, leaf, endpoints } => {
-            Op::PutEndpoints { key, leaf, endpoints: checked(endpoints) }
+        Op::PutEndpoints { key, leaf, replaces, endpoints } => {
+            Op::PutEndpoints { key, leaf, replaces, endpoints: checked(endpoints) }
         }
         Op::Put { key, leaf, spec, endpoints } => {
             check_export(&key, &spec)?;
@@ -156,6 +164,7 @@ struct Head {
     key: ServiceKey,
     leaf: Leaf,
     spec: Option<ExportSpec>,
+    replaces: Option<Leaf>,
 }
 
 impl OpReader {
@@ -187,8 +196,12 @@ impl OpReader {
                 let read = read_key().map(|key| (Op::Delete { key }, Vec::new())).map_err(Into::into);
                 return Ok(Some(ReadOp { key, read }));
             }
-            (Some(Act::Put(put)), None) => (read_put(read_key(), &put.leaf, Some(put.spec)), put.endpoints),
-            (Some(Act::PutEndpoints(put)), None) => (read_put(read_key(), &put.leaf, None), put.endpoints),
+            (Some(Act::Put(put)), None) => {
+                (read_put(read_key(), &put.leaf, Some(put.spec), &[]), put.endpoints)
+            }
+            (Some(Act::PutEndpoints(put)), None) => {
+                (read_put(read_key(), &put.leaf, None, &put.replaces), put.endpoints)
+            }
         };
         let pending = Pending { key, head: head.map_err(Into::into), endpoints: SetReader::default() };
         Ok(self.go_on(pending, endpoints))
@@ -204,7 +217,7 @@ impl OpReader {
             let (key, leaf, endpoints) = (head.key, head.leaf, Arc::new(endpoints));
             let op = match head.spec {
                 Some(spec) => Op::Put { key, leaf, spec: Arc::new(spec), endpoints },
-                None => Op::PutEndpoints { key, leaf, endpoints },
+                None => Op::PutEndpoints { key, leaf, replaces: head.replaces, endpoints },
             };
             Ok((op, dropped))
         });
@@ -227,11 +240,16 @@ fn read_put(
     key: Result<ServiceKey, ConversionError>,
     leaf: &[u8],
     spec: Option<Option<pb::ExportSpec>>,
+    replaces: &[u8],
 ) -> Result<Head, ConversionError> {
     let read_spec = |spec| {
         ExportSpec::try_from(required(spec, "spec")?).map_err(|error: ConversionError| error.within("spec"))
     };
-    Ok(Head { key: key?, leaf: read_leaf(leaf)?, spec: spec.map(read_spec).transpose()? })
+    let replaces = match replaces {
+        [] => None,
+        leaf => Some(Leaf::from_bytes(read_sixteen(leaf, "replaces")?)),
+    };
+    Ok(Head { key: key?, leaf: read_leaf(leaf)?, spec: spec.map(read_spec).transpose()?, replaces })
 }
 
 /// The most bytes of a field and of a problem that a peer names: they end in logs and conditions.

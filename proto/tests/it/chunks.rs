@@ -103,6 +103,7 @@ fn a_stream_that_ends_within_a_set_gives_no_change() {
     let op = Op::PutEndpoints {
         key: ServiceKey::new("shop", "cart").unwrap(),
         leaf: Leaf::default(),
+        replaces: None,
         endpoints: Arc::new(many(30_000)),
     };
     let mut reader = OpReader::default();

@@ -153,10 +153,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
             spec: Arc::new(spec),
             endpoints: Arc::new(endpoints)
         }),
-        (key(), leaf(), endpoints()).prop_map(|(key, leaf, endpoints)| Op::PutEndpoints {
-            key,
-            leaf,
-            endpoints: Arc::new(endpoints)
+        (key(), leaf(), of(leaf()), endpoints()).prop_map(|(key, leaf, replaces, endpoints)| {
+            Op::PutEndpoints { key, leaf, replaces, endpoints: Arc::new(endpoints) }
         }),
         key().prop_map(|key| Op::Delete { key }),
     ]

@@ -135,7 +135,11 @@ async fn in_one_message(grpc: SocketAddr) {
     let endpoints = Some(pb::EndpointSet { groups: vec![group], more: false });
     let op = pb::Op {
         key: Some((&key("cart")).into()),
-        act: Some(pb::op::Act::PutEndpoints(pb::PutEndpoints { leaf: vec![1; 16], endpoints })),
+        act: Some(pb::op::Act::PutEndpoints(pb::PutEndpoints {
+            leaf: vec![1; 16],
+            endpoints,
+            ..pb::PutEndpoints::default()
+        })),
     };
     let request = pb::WriteRequest {
         clusterset: "prod".to_owned(),

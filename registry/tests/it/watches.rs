@@ -54,7 +54,9 @@ async fn a_snapshot_tells_members_headers_and_parts() {
         .register(&east.member, &registration(&east.member, Version::new(1, 3), east.sum))
         .await
         .unwrap()
-        .epoch;
+        .by
+        .epoch
+        .unwrap();
 
     let (_, frames) = registry.watch().await;
     let spec = spec();
@@ -157,7 +159,7 @@ async fn a_restarted_registry_is_another_epoch() {
             registry.client.register(&east, &registration(&east, Version::new(1, 1), Sum::EMPTY)).await;
         let (_, frames) = registry.watch().await;
         let Some(Frame::Begin { epoch, .. }) = frames.first() else { panic!("{frames:?}") };
-        assert_eq!(registered.unwrap().epoch, *epoch);
+        assert_eq!(registered.unwrap().by.epoch, Some(*epoch));
         epochs.push(*epoch);
         registry.shutdown.drain();
     }

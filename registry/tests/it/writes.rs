@@ -22,8 +22,18 @@ async fn a_renewal_says_whether_both_sides_hold_the_same() {
     let mut east = registry.register("east").await;
     east.write(&[put("cart", 2)]).await;
 
-    let renew = |sum| registry.client.renew(&east.member, east.version(), sum);
-    let renewed = |differs| Renewed { state: MemberState::Active, differs, degraded: false, lease: LEASE };
+    let version = east.next();
+    let registered = registration(&east.member, version, east.sum);
+    let by = registry.client.register(&east.member, &registered).await.unwrap().by;
+    assert_eq!(by.build.as_str(), mcs_runtime::version());
+    let renewed = |differs| Renewed {
+        state: MemberState::Active,
+        differs,
+        degraded: false,
+        lease: LEASE,
+        by: by.clone(),
+    };
+    let renew = |sum| registry.client.renew(&east.member, version, sum);
     assert_eq!(renew(east.sum).await, Ok(renewed(false)));
     assert_eq!(renew(Sum::EMPTY).await, Ok(renewed(true)));
 }
@@ -88,6 +98,7 @@ async fn a_refused_export_and_a_bad_endpoint_hold_up_nothing_else() {
     let alone = Op::PutEndpoints {
         key: key("alone"),
         leaf: Leaf::default(),
+        replaces: None,
         endpoints: Arc::new(crate::started::endpoints(1)),
     };
 
@@ -121,8 +132,13 @@ async fn a_put_replaces_what_was_there() {
     let mut east = registry.register("east").await;
     east.write(&[put("cart", 3)]).await;
     let two = Arc::new(endpoints(2));
-    east.write(&[Op::PutEndpoints { key: key("cart"), leaf: Leaf::default(), endpoints: Arc::clone(&two) }])
-        .await;
+    east.write(&[Op::PutEndpoints {
+        key: key("cart"),
+        leaf: Leaf::default(),
+        replaces: None,
+        endpoints: Arc::clone(&two),
+    }])
+    .await;
     let (imports, _) = registry.client.list_imports(&prod(), true).await.unwrap();
     assert_eq!(read_set(imports[0].parts[0].endpoints.clone()), *two);
 
@@ -145,7 +161,13 @@ async fn a_second_exporter_of_a_service_changes_its_own_endpoints_only() {
     west.write(&[put("cart", 1)]).await;
     assert_eq!(listed().await, of(2, 1));
     let none = Arc::default();
-    west.write(&[Op::PutEndpoints { key: key("cart"), leaf: Leaf::default(), endpoints: none }]).await;
+    west.write(&[Op::PutEndpoints {
+        key: key("cart"),
+        leaf: Leaf::default(),
+        replaces: None,
+        endpoints: none,
+    }])
+    .await;
     assert_eq!(listed().await, of(2, 0));
     west.write(&[Op::Delete { key: key("cart") }]).await;
     assert_eq!(listed().await, of(2, 0)[..1]);

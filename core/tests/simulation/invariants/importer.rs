@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::controller::Controller;
 use crate::facts::{LEASE, TIMING, place_of, rightful_place_of};
 use crate::mirror::Mirror;
+use crate::server::{Server, Watcher};
 use crate::witness::Witness;
 use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
 use mcs_core::log::StateLog;
@@ -78,6 +79,9 @@ pub(crate) fn invariant_02_each_delete_has_its_cause(
             continue;
         }
         assert!(mirror.ended, "invariant 2: {cluster} left {key} within a snapshot");
+        // Where two registries share a name, each knows some of the clusters.
+        let split = controller.outbox.registry().zip(mirror.epoch).filter(|(told_to, of)| told_to != of);
+        assert_eq!(split, None, "invariant 2: {cluster} left {key} of {} while its view is split", home.id);
         let listed =
             |cluster: &ClusterId| mirror.section(cluster).filter(|section| section.state.is_listed());
         let told =
@@ -172,6 +176,14 @@ pub(crate) fn invariant_06_a_watcher_has_what_the_log_has(
         };
         let held: BTreeMap<_, _> = log.snapshot().filter_map(held).collect();
         assert_eq!(mirror.objects, held, "invariant 6: a watcher and the log");
+    }
+}
+
+/// 12. A watcher that takes little or nothing holds up no other: every one that takes what it gets was told all.
+pub(crate) fn invariant_12_a_slow_watcher_holds_up_no_other(server: &Server, now: Timestamp) {
+    let takes_all = |watcher: &&Watcher| watcher.pace == usize::MAX && watcher.stalled.has_passed(now);
+    for watcher in server.watchers.values().filter(takes_all) {
+        assert!(watcher.is_told(&server.registry), "invariant 12: a watcher of {} waits", watcher.cluster);
     }
 }
 

@@ -107,15 +107,15 @@ pub fn play(bytes: &[u8]) {
 fn answer(call: Option<&Call>, what: What) -> Option<Answer> {
     match what {
         What::Registered(answer) => match Registered::try_from(answer) {
-            Ok(Registered { differs, lease, build, .. }) => {
-                assert_told(build.as_str());
-                Some(Answer::Registered { differs, lease })
+            Ok(Registered { differs, lease, by }) => {
+                assert_told(by.build.as_str());
+                Some(Answer::Registered { differs, lease, by })
             }
             Err(error) => Some(Answer::ActFailed(failure(error.into()))),
         },
         What::Renewed(answer) => match Renewed::try_from(answer) {
-            Ok(Renewed { differs, degraded, lease, .. }) => {
-                Some(Answer::Renewed { differs, degraded, lease })
+            Ok(Renewed { differs, degraded, lease, by, .. }) => {
+                Some(Answer::Renewed { differs, degraded, lease, by })
             }
             Err(error) => Some(Answer::RenewFailed(failure(error.into()))),
         },

@@ -62,7 +62,12 @@ fn life() -> members::Script {
     use members::Act;
     let cart = put("cart", 80, &["10.0.0.1", "10.0.0.2"]);
     let Op::Put { leaf: cart_leaf, .. } = cart else { return members::Script::default() };
-    let more = Op::PutEndpoints { key: key("cart"), leaf: Leaf::from_bytes([7; 16]), endpoints: dual() };
+    let more = Op::PutEndpoints {
+        key: key("cart"),
+        leaf: Leaf::from_bytes([7; 16]),
+        replaces: Some(cart_leaf),
+        endpoints: dual(),
+    };
     let names = vec![name("cart", cart_leaf), name("till", Leaf::from_bytes([9; 16]))];
     let sync = [
         Ask::Begin(pb::SyncBegin {
@@ -383,6 +388,8 @@ fn renewed() -> pb::RenewResponse {
         differs: false,
         degraded: false,
         lease_duration: Some(Duration::from_secs(30).into()),
+        epoch: vec![1; 16],
+        build: "0.2.0".to_owned(),
     }
 }
 

@@ -313,7 +313,7 @@ async fn told(lines: &mut Lines, what: &str) -> Vec<Value> {
 /// The epoch of a registry as JSON.
 async fn epoch(registry: &Started, east: &Exporter) -> Value {
     let registration = crate::started::registration(&east.member, east.version(), east.sum);
-    let epoch = registry.client.register(&east.member, &registration).await.unwrap().epoch;
+    let epoch = registry.client.register(&east.member, &registration).await.unwrap().by.epoch.unwrap();
     let begin = pb::WatchBegin { epoch: epoch.0.to_be_bytes().to_vec(), ..Default::default() };
     serde_json::to_value(begin).unwrap()["epoch"].clone()
 }

@@ -16,8 +16,12 @@ async fn a_cluster_registers_and_renews() {
     let registry = Started::new().await;
     let (status, registered) = call(&registry, "PUT", EAST, registration(1)).await;
     let epoch = registered["epoch"].clone();
-    let expected =
-        json!({"epoch": epoch, "leaseDuration": "60s", "build": env!("CARGO_PKG_VERSION"), "differs": false});
+    let expected = json!({
+        "epoch": epoch,
+        "leaseDuration": "60s",
+        "build": env!("CARGO_PKG_VERSION"),
+        "differs": false,
+    });
     assert_eq!((status, registered), (200, expected));
 
     // What the path says may be said again in the body.
@@ -27,8 +31,14 @@ async fn a_cluster_registers_and_renews() {
     assert_eq!(call(&registry, "PUT", EAST, again).await.0, 200);
 
     let renewal = json!({"uid": "uid-of-east", "version": {"term": 1, "seq": "2"}, "sum": NONE});
-    let expected =
-        json!({"state": "LEASE_STATE_ACTIVE", "differs": false, "degraded": false, "leaseDuration": "60s"});
+    let expected = json!({
+        "state": "LEASE_STATE_ACTIVE",
+        "differs": false,
+        "degraded": false,
+        "leaseDuration": "60s",
+        "epoch": epoch,
+        "build": env!("CARGO_PKG_VERSION"),
+    });
     assert_eq!(
         call(&registry, "POST", &format!("{EAST}/renew"), renewal.clone()).await,
         (200, expected.clone())
