@@ -205,7 +205,7 @@ impl Failover {
         let url = (0..self.known.len()).find(due)?;
         let known = &mut self.known[url];
         known.probing = true;
-        known.probe_at = now + timing.heartbeat();
+        known.probe_at = now + timing.probe();
         Some(url)
     }
 
@@ -214,7 +214,7 @@ impl Failover {
         let Some(known) = self.known.get_mut(url) else { return };
         known.probing = false;
         // Controllers that began together do not probe together for ever.
-        known.probe_at = known.probe_at + (timing.heartbeat() / 2).mul_f64(jitter.clamp(0.0, 1.0));
+        known.probe_at = known.probe_at + (timing.probe() / 2).mul_f64(jitter.clamp(0.0, 1.0));
         known.sick = !well;
         known.well_since = match (well, known.well_since) {
             (true, since) => Some(since.unwrap_or(now)),

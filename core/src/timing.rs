@@ -115,6 +115,12 @@ impl Timing {
         self.lease * 2
     }
 
+    /// How often an earlier registry is probed (5 s), with at most half of it of jitter. So the members of a clusterset go
+    /// back to it within half a lease of each other: what one of them misses there is kept for a lease.
+    pub fn probe(self) -> Duration {
+        self.lease / 6
+    }
+
     /// A registry whose store has been away for this long is left for another one (15 s): longer than a store takes to
     /// fail over by itself, and a cluster still renews in time elsewhere.
     pub fn degraded_after(self) -> Duration {

@@ -107,7 +107,7 @@ fn a_registry_that_comes_and_goes_is_waited_for_twice_as_long_each_time_and_trus
 }
 
 #[test]
-fn only_earlier_registries_are_probed_once_a_heartbeat_while_one_is_used() {
+fn only_earlier_registries_are_probed_six_times_a_lease_while_one_is_used() {
     let mut test = Test::new(3);
     assert_eq!(test.failover.next_probe(TIMING, test.now), None, "none has taken the cluster yet");
     let mut test = Test::using(1, 3);
@@ -115,18 +115,18 @@ fn only_earlier_registries_are_probed_once_a_heartbeat_while_one_is_used() {
     assert_eq!(test.failover.next_probe(TIMING, test.now), None, "it is under way");
     assert_eq!(test.failover.poll_timeout(TIMING), None);
     test.failover.probed(0, true, TIMING, test.now, 0.0);
-    let due = test.now + TIMING.heartbeat();
+    let due = test.now + TIMING.probe();
     assert_eq!(test.failover.poll_timeout(TIMING), Some(due));
     assert_eq!(test.failover.next_probe(TIMING, Timestamp::from_nanos(due.as_nanos() - 1)), None);
     assert_eq!(test.failover.next_probe(TIMING, due), Some(0));
 }
 
 #[test]
-fn the_jitter_of_probes_is_at_most_a_sixth_of_a_lease() {
+fn the_jitter_of_probes_is_at_most_half_of_what_is_between_them() {
     let mut test = Test::using(1, 2);
     assert_eq!(test.failover.next_probe(TIMING, test.now), Some(0));
     test.failover.probed(0, true, TIMING, test.now, 1.0);
-    assert_eq!(test.failover.poll_timeout(TIMING), Some(test.now + TIMING.heartbeat() + LEASE / 6));
+    assert_eq!(test.failover.poll_timeout(TIMING), Some(test.now + TIMING.probe() + LEASE / 12));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_candidate_is_asked_after_its_watch_and_waits_anew_after_a_failure() {
     assert_eq!(test.failover.to_ask(), Some(0));
     test.failover.candidate_failed(0);
     assert_eq!((test.failover.candidate(), test.failover.to_ask(), test.failover.current()), (None, None, 1));
-    test.pass(TIMING.heartbeat());
+    test.pass(TIMING.probe());
     test.probe(0, true);
     assert_eq!(test.failover.candidate(), None);
 }
@@ -176,7 +176,7 @@ fn a_candidate_that_a_probe_finds_ill_is_none_any_more() {
     test.pass(LEASE * 2);
     test.probe(0, true);
     test.failover.candidate_watched(0);
-    test.pass(TIMING.heartbeat());
+    test.pass(TIMING.probe());
     test.probe(0, false);
     assert_eq!((test.failover.candidate(), test.failover.to_ask()), (None, None));
 }
