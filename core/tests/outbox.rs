@@ -194,6 +194,22 @@ fn what_stands_of_an_export_that_a_new_leader_is_refused_stays_named_and_its_end
     assert_eq!((test.progress("cart"), test.call()), (Some(Progress::Accepted), None));
 }
 
+/// As where a request was sent twice.
+#[test]
+fn what_stands_of_an_export_stays_known_though_its_refusal_is_told_twice() {
+    let mut test = TestOutbox::new(1);
+    test.set_spec("cart", bad_spec(), 1);
+    test.register(true);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    let held = BTreeMap::from([(key("cart"), held("cart", 1))]);
+    let refused = (key("cart"), Err(refusal()));
+    test.answer(Answer::Synced { results: vec![refused.clone(), refused], held });
+
+    test.advance(HEARTBEAT);
+    let sum = test.sum_of(&[("cart", 1)]);
+    assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 2), sum }));
+}
+
 #[test]
 fn endpoints_that_are_refused_leave_what_stands_and_are_not_sent_again_before_they_change() {
     let mut test = TestOutbox::steady();

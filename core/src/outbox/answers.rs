@@ -84,7 +84,7 @@ impl Outbox {
                     self.link = Link::Steady;
                 }
                 self.end_refusals(&claims, &results);
-                self.told_all(told::after_sync(&claims, &results, held));
+                self.told_all(told::after_sync(&claims, &results, &held));
                 if whole {
                     self.try_refused_again(&claims);
                 }

@@ -197,13 +197,13 @@ impl Outbox {
 pub(super) fn after_sync(
     claims: &BTreeMap<ServiceKey, Claim>,
     results: &[OpAnswer],
-    mut held: BTreeMap<ServiceKey, HeldExport>,
+    held: &BTreeMap<ServiceKey, HeldExport>,
 ) -> BTreeMap<ServiceKey, HeldExport> {
     let mut told: BTreeMap<_, _> = claims.iter().map(|(key, claim)| (key.clone(), claim.named())).collect();
     for (key, result) in results {
         let Some(claim) = claims.get(key) else { continue };
         told.remove(key);
-        let stands = if result.is_ok() { Some(claim.state.held()) } else { held.remove(key) };
+        let stands = if result.is_ok() { Some(claim.state.held()) } else { held.get(key).cloned() };
         told.extend(stands.map(|stands| (key.clone(), stands)));
     }
     told
