@@ -99,9 +99,11 @@ impl Timing {
         self.lease / 100
     }
 
-    /// The longest wait between two tries (5 s): well within a lease.
+    /// The longest wait between two tries (2 s). A registry that comes back is to have heard of all its clusters within
+    /// 3 s, whatever the time that it was away: what it cannot hold without them is not whole until then. One that is
+    /// away is met by a try or two a second of each cluster, which is nothing to anyone.
     pub fn max_backoff(self) -> Duration {
-        self.lease / 6
+        self.lease / 15
     }
 
     /// The longest wait after so many failures: [`Timing::first_backoff`], doubled with each of them up to

@@ -14,6 +14,7 @@ fn the_default_lease_gives_the_documented_durations() {
         timing.keep_alive(),
         timing.keep_alive_answer(),
         timing.call_limit(),
+        timing.max_backoff(),
         timing.late(),
         timing.probe(),
         timing.return_after(),
@@ -21,7 +22,7 @@ fn the_default_lease_gives_the_documented_durations() {
         timing.finalizer_limit(),
     ]
     .map(|duration| duration.as_secs());
-    assert_eq!(seconds, [30, 10, 10, 15, 5, 3, 3, 15, 5, 60, 15, 60]);
+    assert_eq!(seconds, [30, 10, 10, 15, 5, 3, 3, 2, 15, 5, 60, 15, 60]);
 }
 
 #[test]
