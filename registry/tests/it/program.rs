@@ -105,7 +105,7 @@ fn flags_give_the_configuration_and_have_the_documented_defaults() {
         },
         max_connection_age: Duration::from_secs(30 * 60),
         max_message_bytes: 4 * 1024 * 1024,
-        max_connections: 16_384,
+        max_connections: 5_000,
         max_streams: 10_000,
         max_request_bytes: 256 * 1024 * 1024,
     };
