@@ -30,8 +30,14 @@ demo: controlplane ## Show two clusters sharing a Service; ONCE=1 ends by itself
 	@cargo build --workspace --bins --locked
 	@$(DEBUG)/demo $(if $(ONCE),--once)
 
+ETCD := target/controlplane/plain/etcd
+
+# An etcd that is nothing else: the one beside the API server is linked with it, and has its memory.
+$(ETCD): e2e/controlplane/go.mod e2e/controlplane/go.sum
+	cd e2e/controlplane && CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "-s -w" -o ../../$@ go.etcd.io/etcd/server/v3
+
 .PHONY: bench
-bench: controlplane ## Measure NAME (g1, g5, g6, g7, crossing; all) with optimised programs; QUICK=1 for a first look
+bench: controlplane $(ETCD) ## Measure NAME (g1, g5, g6, g7, crossing; all) with optimised programs; QUICK=1 for a first look
 	cargo build --release --workspace --bins --locked
 	@$(RELEASE)/bench $(NAME) $(if $(QUICK),--quick) $(RATE:%=--rate=%) $(COUNT:%=--count=%)
 

@@ -102,6 +102,19 @@ impl Assets {
         self.folder.join(program.name())
     }
 
+    /// An etcd that is nothing else, for who compares with it: what is linked with ours takes memory too. `make bench`
+    /// builds it; without it, the etcd that [`Assets::find`] finds.
+    ///
+    /// # Errors
+    /// As [`Assets::find`].
+    pub(crate) fn find_etcd() -> Result<Self, FindAssets> {
+        let folder = workspace_root().join("target/controlplane/plain");
+        if folder.join(Program::Etcd.name()).is_file() {
+            return Ok(Self { folder, end_with_stdin: false });
+        }
+        Self::find()
+    }
+
     /// Whether these binaries can end when their standard input does. Only our own build can.
     pub(crate) fn end_with_stdin(&self) -> bool {
         self.end_with_stdin

@@ -129,7 +129,7 @@ impl Etcd {
     /// # Errors
     /// It is not built, or does not start.
     pub async fn start(cores: Cores) -> Result<Self> {
-        let assets = Assets::find()?;
+        let assets = Assets::find_etcd()?;
         let in_memory = Path::new(IN_MEMORY).is_dir();
         let folder = if in_memory {
             Directory::create_in(&Path::new(IN_MEMORY).join("mcs-bench"), "etcd", false)?

@@ -99,6 +99,11 @@ impl Target for Relay {
         (self.address, Request { path: "/", message: Vec::new(), only: true })
     }
 
+    /// Who is connected counts.
+    fn greets(&self) -> bool {
+        false
+    }
+
     fn pid(&self) -> Option<u32> {
         None
     }

@@ -48,6 +48,10 @@ struct Memory {
     changing: Vec<f64>,
 }
 
+/// What one key of etcd stands for, as the table says it. The goal is given for the first.
+const GRAINS: [(Grain, &str); 2] =
+    [(Grain::Endpoint, "a key an endpoint"), (Grain::Service, "a key a Service")];
+
 async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
     let load = machine::load();
     let population = HELD.divided(scale.divisor);
@@ -56,56 +60,65 @@ async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
     let empty = at_rest(scale, registry.process()?).await?;
     registry.fill(population).await?;
     let ours = hold(scale, registry, empty).await?;
-    progress("g7: memory of etcd, a key an endpoint");
-    let mut etcd = Etcd::start(cores).await?;
-    let note = etcd.note();
-    let empty = at_rest(scale, etcd.process()?).await?;
-    etcd.fill(population, Grain::Endpoint).await?;
-    let peer = hold(scale, etcd, empty).await?;
-    let idle = idle(scale, cores).await?;
+    let mut rows = Vec::new();
+    let mut notes = vec![format!(
+        "G7: {population}; memory is what is resident, after {} s of quiet; {}",
+        scale.quiet.as_secs(),
+        cores.note()
+    )];
+    for (grain, named) in GRAINS {
+        progress(&format!("g7: memory of etcd, {named}"));
+        let mut etcd = Etcd::start(cores).await?;
+        if rows.is_empty() {
+            notes.push(format!("{}; each endpoint has {ENDPOINT_BYTES} bytes of a value", etcd.note()));
+        }
+        let empty = at_rest(scale, etcd.process()?).await?;
+        etcd.fill(population, grain).await?;
+        let peer = hold(scale, etcd, empty).await?;
+        rows.extend(rows_of(population.total(), &ours, &peer, grain == Grain::Endpoint, named));
+    }
+    rows.push(idle(scale, cores).await?);
+    notes.extend([machine::versions()?, load]);
+    Ok(Report { rows, notes })
+}
 
-    let megabytes = |what: String, ours: f64, peer: f64| Row {
+fn rows_of(total: usize, ours: &Memory, peer: &Memory, is_judged: bool, named: &str) -> Vec<Row> {
+    let megabytes = |what: &str, ours: f64, peer: f64| Row {
         peer: Some(peer / 1e6),
         ratio: Ratios::of([(ours, peer)]),
-        ..Row::new("G7", what, Unit::Megabytes, ours / 1e6)
+        ..Row::new("G7", format!("{what}; etcd: {named}"), Unit::Megabytes, ours / 1e6)
     };
+    let judged = |limit: f64| is_judged.then_some(limit);
     #[expect(clippy::cast_precision_loss, reason = "a count of what is held in memory")]
-    let total = population.total() as f64;
-    let each = |memory: &Memory| (memory.idle - memory.empty) / total;
+    let each = |memory: &Memory| (memory.idle - memory.empty) / total as f64;
     let mut rows = vec![
         Row {
-            most: Some(MOST_BYTES),
+            most: judged(MOST_BYTES),
             #[expect(clippy::cast_precision_loss, reason = "a few dozen")]
             floor: Some(ENDPOINT_BYTES as f64),
-            peer: Some(each(&peer)),
-            ratio: Ratios::of([(each(&ours), each(&peer))]),
-            ..Row::new("G7", "an endpoint, above the empty process", Unit::Bytes, each(&ours))
+            peer: Some(each(peer)),
+            ratio: Ratios::of([(each(ours), each(peer))]),
+            ..Row::new(
+                "G7",
+                format!("an endpoint, above the empty process; etcd: {named}"),
+                Unit::Bytes,
+                each(ours),
+            )
         },
-        megabytes("the empty process".to_owned(), ours.empty, peer.empty),
+        megabytes("the empty process", ours.empty, peer.empty),
         Row {
-            most_ratio: Some(1.0),
-            ..megabytes(format!("{} endpoints, idle", population.total()), ours.idle, peer.idle)
+            most_ratio: judged(1.0),
+            ..megabytes(&format!("{total} endpoints, idle"), ours.idle, peer.idle)
         },
     ];
-    for (place, watchers) in WATCHERS.iter().enumerate() {
-        let what = format!("under {RATE} changes/s to {watchers} watchers, the most");
-        let row = megabytes(what, ours.changing[place], peer.changing[place]);
-        rows.push(Row { most_ratio: (place == 0).then_some(1.0), ..row });
+    for ((place, watchers), (ours, peer)) in
+        WATCHERS.iter().enumerate().zip(ours.changing.iter().zip(&peer.changing))
+    {
+        let what = format!("the most under {RATE} changes/s to {watchers} watchers");
+        let most_ratio = judged(1.0).filter(|_| place == 0);
+        rows.push(Row { most_ratio, ..megabytes(&what, *ours, *peer) });
     }
-    rows.push(idle);
-    Ok(Report {
-        rows,
-        notes: vec![
-            format!(
-                "G7: {population}; memory is what is resident, after {} s of quiet; {}",
-                scale.quiet.as_secs(),
-                cores.note()
-            ),
-            format!("{note}; a key for each endpoint, whose value has {ENDPOINT_BYTES} bytes"),
-            machine::versions()?,
-            load,
-        ],
-    })
+    rows
 }
 
 async fn at_rest(scale: &Scale, pid: u32) -> Result<f64> {

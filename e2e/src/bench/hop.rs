@@ -50,6 +50,11 @@ pub trait Target: Send + Sync + 'static {
     /// How a watcher asks to be told of all changes, and where.
     fn watch(&self, watcher: usize) -> (SocketAddr, Request);
 
+    /// Whether a watcher is told something at once, from when on it is told all changes.
+    fn greets(&self) -> bool {
+        true
+    }
+
     /// The process of the system, where it has one of its own.
     fn pid(&self) -> Option<u32>;
 }
@@ -93,7 +98,10 @@ impl<T: Target> Hop<T> {
             let (address, request) = target.watch(watcher);
             let stalls = watcher >= counted;
             let appetite = if stalls { Appetite::SMALL } else { Appetite::LARGE };
-            let connection = Connection::open(address, &request, appetite).await?;
+            let mut connection = Connection::open(address, &request, appetite).await?;
+            if target.greets() {
+                connection.greeted().await?;
+            }
             let stall = stalls.then(|| stall.clone());
             let watching = follow(connection, watcher, Arc::clone(&board), stall, finder.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));

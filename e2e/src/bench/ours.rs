@@ -13,12 +13,17 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use mcs_core::{
-    ids::{ClusterUid, ServiceKey},
+    ids::{ClusterId, ClusterUid, ServiceKey},
+    model::PartSet,
     registry::{Op, Registration},
     timing::{DEFAULT_LEASE, Timing},
     version::{Leaf, Sum, Version},
 };
-use mcs_proto::{client::RegistryClient, convert::Member, pb};
+use mcs_proto::{
+    client::RegistryClient,
+    convert::{Member, part_sets},
+    pb,
+};
 use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -140,6 +145,11 @@ impl PlayedMember {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn set(&self) -> (ClusterId, PartSet) {
+        let Member { cluster, uid, .. } = &self.member;
+        (cluster.clone(), PartSet { uid: uid.clone(), sum: self.told().sum })
+    }
+
     fn take(&self, told: Told) {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
@@ -224,9 +234,13 @@ impl Target for Ours {
     }
 
     fn watch(&self, watcher: usize) -> (SocketAddr, Request) {
+        // It says to have what was told so far, as a controller does that comes back: the peer tells no snapshot either.
+        let since = part_sets(&self.members.iter().map(|member| member.set()).collect());
         let request = pb::WatchRequest {
             clusterset: CLUSTERSET.to_owned(),
             cluster: format!("w{watcher:04}"),
+            since,
+            build: mcs_runtime::version().to_owned(),
             ..pb::WatchRequest::default()
         };
         let request =

@@ -295,6 +295,18 @@ impl Connection {
         Ok(Self { stream, decoder, input: vec![0; 4 * MAX_FRAME], answer: Vec::new() })
     }
 
+    /// Waits until the first message has come, which no one looks at, nor at what comes with it.
+    ///
+    /// # Errors
+    /// As [`Connection::read`].
+    pub async fn greeted(&mut self) -> Result<()> {
+        let mut is_greeted = false;
+        while !is_greeted {
+            self.read(|| |_: &[u8]| is_greeted = true).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until something comes, and gives each message that is whole to what `seen` makes for this moment.
     ///
     /// # Errors
