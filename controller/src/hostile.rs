@@ -95,7 +95,7 @@ fn look_at_export(index: &Index, key: &ServiceKey) {
     for dropped in dropped {
         assert_told(&dropped.to_string());
     }
-    let (kept, dropped) = check_endpoints(EndpointSet::clone(&endpoints));
+    let (kept, dropped) = check_endpoints(&endpoints);
     assert_eq!((&kept, dropped.len()), (&*endpoints, 0));
     look_at_call(key, &spec, &endpoints);
 }

@@ -11,8 +11,11 @@
 //! others did) and a queue for each watcher (memory for each slow one).
 
 use crate::model::ObjectKey;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// How many removals are kept.
 pub const KEPT_REMOVALS: usize = 100_000;
@@ -32,26 +35,58 @@ pub struct TooOld {
 /// The log, with a payload `V` for each object: what is told of it.
 #[derive(Clone, Debug)]
 pub struct StateLog<V> {
-    entries: BTreeMap<u64, Entry<V>>,
-    newest_of: BTreeMap<ObjectKey, u64>,
+    entries: BTreeMap<u64, Arc<Entry<V>>>,
+    newest_of: BTreeSet<ByKey<V>>,
     removals: BTreeSet<u64>,
     kept_removals: usize,
     oldest: u64,
     newest: u64,
 }
 
-#[derive(Clone, Debug)]
+/// It is in both orders, of revisions and of keys.
+#[derive(Debug)]
 struct Entry<V> {
     key: ObjectKey,
-    removed: bool,
-    told: Option<V>,
+    revision: u64,
+    /// None is a removal.
+    state: Option<V>,
 }
 
-impl<V> Entry<V> {
-    fn state(&self) -> Option<&V> {
-        self.told.as_ref().filter(|_| !self.removed)
+/// An entry under its key, of which no two have one.
+#[derive(Debug)]
+struct ByKey<V>(Arc<Entry<V>>);
+
+impl<V> Clone for ByKey<V> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
+
+impl<V> Borrow<ObjectKey> for ByKey<V> {
+    fn borrow(&self) -> &ObjectKey {
+        &self.0.key
+    }
+}
+
+impl<V> Ord for ByKey<V> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key.cmp(&other.0.key)
+    }
+}
+
+impl<V> PartialOrd for ByKey<V> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<V> PartialEq for ByKey<V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl<V> Eq for ByKey<V> {}
 
 impl<V> Default for StateLog<V> {
     fn default() -> Self {
@@ -64,7 +99,7 @@ impl<V> StateLog<V> {
     pub const fn keeping(kept_removals: usize) -> Self {
         Self {
             entries: BTreeMap::new(),
-            newest_of: BTreeMap::new(),
+            newest_of: BTreeSet::new(),
             removals: BTreeSet::new(),
             kept_removals,
             oldest: 0,
@@ -75,25 +110,17 @@ impl<V> StateLog<V> {
     /// Takes the state of `key` as of `revision`, which is above all earlier ones; none removes it. A revision that
     /// does not rise is ignored, since the log has gone past it.
     pub fn append(&mut self, key: ObjectKey, revision: u64, state: Option<V>) {
-        self.take(revision, Entry { key, removed: state.is_none(), told: state });
-    }
-
-    /// Takes the removal of `key` as [`StateLog::append`] does, with what is told of it.
-    pub fn append_removal(&mut self, key: ObjectKey, revision: u64, told: V) {
-        self.take(revision, Entry { key, removed: true, told: Some(told) });
-    }
-
-    fn take(&mut self, revision: u64, entry: Entry<V>) {
         if revision <= self.newest {
             return;
         }
         self.newest = revision;
-        if let Some(superseded) = self.newest_of.insert(entry.key.clone(), revision) {
-            self.entries.remove(&superseded);
-            self.removals.remove(&superseded);
-        }
-        if entry.removed {
+        if state.is_none() {
             self.removals.insert(revision);
+        }
+        let entry = Arc::new(Entry { key, revision, state });
+        if let Some(ByKey(superseded)) = self.newest_of.replace(ByKey(Arc::clone(&entry))) {
+            self.entries.remove(&superseded.revision);
+            self.removals.remove(&superseded.revision);
         }
         self.entries.insert(revision, entry);
         while self.removals.len() > self.kept_removals {
@@ -109,8 +136,7 @@ impl<V> StateLog<V> {
         }
     }
 
-    /// What a watcher that was told everything up to `cursor` has still to be told, in order; none is a removal of
-    /// which nothing more is told.
+    /// What a watcher that was told everything up to `cursor` has still to be told, in order; none is a removal.
     ///
     /// # Errors
     /// A removal after `cursor` was forgotten, or the log never came as far: a snapshot is needed.
@@ -119,7 +145,7 @@ impl<V> StateLog<V> {
             return Err(TooOld { cursor, oldest: self.oldest, newest: self.newest });
         }
         let after = (Bound::Excluded(cursor), Bound::Unbounded);
-        Ok(self.entries.range(after).map(|(revision, entry)| (*revision, &entry.key, entry.told.as_ref())))
+        Ok(self.entries.range(after).map(|(revision, entry)| (*revision, &entry.key, entry.state.as_ref())))
     }
 
     /// All objects that there are, with the revision of each: first sections, then headers, then parts.
@@ -133,12 +159,12 @@ impl<V> StateLog<V> {
         let after = (key.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         self.newest_of
             .range::<ObjectKey, _>(after)
-            .filter_map(|(key, revision)| Some((*revision, key, self.entries.get(revision)?.state()?)))
+            .filter_map(|ByKey(entry)| Some((entry.revision, &entry.key, entry.state.as_ref()?)))
     }
 
     /// The last state of `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<&V> {
-        self.entries.get(self.newest_of.get(key)?)?.state()
+        self.newest_of.get(key)?.0.state.as_ref()
     }
 
     /// The revision reached.

@@ -20,8 +20,8 @@
 
 use crate::ids::{ClusterId, ClusterUid};
 use crate::model::{
-    Conflict, ConflictField, EndpointPort, EndpointSet, ExportSpec, GoodPort, GroupKey, Header,
-    ImportDefinition, IpFamily, Participant, Port, SessionAffinity,
+    Conflict, ConflictField, EndpointMap, EndpointPort, EndpointSet, ExportSpec, GoodPort, Group, GroupKey,
+    Header, ImportDefinition, IpFamily, Participant, Port, SessionAffinity,
 };
 use crate::version::Version;
 use std::borrow::Cow;
@@ -139,19 +139,18 @@ pub fn imported<'a>(
     let is_same = |group: &GroupKey| {
         is_of_use(group) && group.ports.iter().all(|port| name_of(port) == Some(port.name.as_str()))
     };
-    if endpoints.groups().keys().all(is_same) {
+    if endpoints.groups().all(|group| is_same(&group.key)) {
         return Cow::Borrowed(endpoints);
     }
-    let mut imported = EndpointSet::default();
-    for (group, members) in endpoints.groups().iter().filter(|(group, _)| is_of_use(group)) {
-        let ports = group.ports.iter().filter_map(|port| {
+    let mut imported = EndpointMap::default();
+    for Group { key, members, .. } in endpoints.groups().filter(|group| is_of_use(&group.key)) {
+        let ports = key.ports.iter().filter_map(|port| {
             let name = name_of(port)?.to_owned();
             Some(EndpointPort { name, ..port.clone() })
         });
-        let members = members.iter().map(|(address, endpoint)| (*address, endpoint.clone()));
-        imported.insert_all(GroupKey::new(group.family, ports), members);
+        imported.insert_all(GroupKey::new(key.family, ports), members);
     }
-    Cow::Owned(imported)
+    Cow::Owned(imported.pack())
 }
 
 fn good_ports(import: &[Port], own: &[Port]) -> Vec<GoodPort> {

@@ -4,9 +4,11 @@
 //! objects are turned into it at the edge.
 
 mod endpoints;
+mod packed;
 mod watched;
 
-pub use endpoints::{Endpoint, EndpointPort, EndpointSet, GroupKey};
+pub use endpoints::{Endpoint, EndpointMap, EndpointPort, EndpointSet, GroupKey};
+pub use packed::{Group, Groups, Members};
 pub use watched::{Change, Frame, MemberState, Object, ObjectKey, Part, PartSet, Section, Since};
 
 use crate::ids::{ClusterId, ClusterUid};
@@ -205,7 +207,7 @@ impl ExportSpec {
 }
 
 /// What all exports of one Service merge into (see [`crate::merge`]).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ImportDefinition {
     /// The oldest export's type.
     pub service_type: ServiceType,
@@ -266,7 +268,7 @@ impl ConflictField {
 }
 
 /// One field on which exports differ, with what an operator wants to know of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Conflict {
     /// The field.
     pub field: ConflictField,
@@ -279,7 +281,7 @@ pub struct Conflict {
 }
 
 /// One cluster's part in a merge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Participant {
     /// The cluster.
     pub cluster: ClusterId,
@@ -293,7 +295,7 @@ pub struct Participant {
 }
 
 /// A port of an import that one cluster serves.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoodPort {
     /// Its name in the import; imported slices carry it.
     pub import_name: String,
@@ -302,7 +304,7 @@ pub struct GoodPort {
 }
 
 /// A merged Service as the registry tells its importers: the definition, who takes part, and on what they differ.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// The merged definition.
     pub definition: ImportDefinition,

@@ -13,7 +13,10 @@ use crate::limits::{
     MAX_ANNOTATIONS, MAX_ENDPOINT_PORTS, MAX_ENDPOINTS, MAX_LABELS, MAX_METADATA_BYTES, MAX_PORTS,
     MAX_SESSION_AFFINITY_TIMEOUT,
 };
-use crate::model::{Endpoint, EndpointPort, EndpointSet, ExportSpec, IpFamily, ServiceType, SessionAffinity};
+use crate::model::{
+    Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, Group, IpFamily, ServiceType,
+    SessionAffinity,
+};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -63,27 +66,29 @@ pub fn check_export(key: &ServiceKey, spec: &ExportSpec) -> Result<(), Refusal> 
 
 /// Leaves out the endpoints that no importing API server would take, and says which and why. An empty zone becomes
 /// an absent one. Of more than [`MAX_ENDPOINTS`] endpoints the first ones stay, in the set's own order.
-pub fn check_endpoints(mut endpoints: EndpointSet) -> (EndpointSet, Vec<Dropped>) {
-    let mut dropped = Vec::new();
-    let mut kept = 0;
-    endpoints.change_groups(|group, members| {
-        let ports = check_endpoint_ports(&group.ports);
-        members.retain(|address, endpoint| {
+pub fn check_endpoints(endpoints: &EndpointSet) -> (EndpointSet, Vec<Dropped>) {
+    let (mut kept, mut dropped) = (EndpointMap::default(), Vec::new());
+    let mut count = 0;
+    for Group { key, members, .. } in endpoints.groups() {
+        let ports = check_endpoint_ports(&key.ports);
+        let family = key.family;
+        let good = members.filter_map(|(address, mut endpoint)| {
             endpoint.zone.take_if(|zone| zone.is_empty());
-            let checked = ports.clone().and_then(|()| check_endpoint(group.family, *address, endpoint));
+            let checked = ports.clone().and_then(|()| check_endpoint(family, address, &endpoint));
             let checked = checked.and_then(|()| {
-                kept += 1;
+                count += 1;
                 let problem = || format!("at most {MAX_ENDPOINTS} of an export are carried");
-                if kept > MAX_ENDPOINTS { Err(Refusal::new("endpoints", problem())) } else { Ok(()) }
+                if count > MAX_ENDPOINTS { Err(Refusal::new("endpoints", problem())) } else { Ok(()) }
             });
             if let Err(Refusal { field, problem }) = checked {
                 dropped.push(Dropped { address: address.to_string(), field, problem });
-                return false;
+                return None;
             }
-            true
+            Some((address, endpoint))
         });
-    });
-    (endpoints, dropped)
+        kept.insert_all(key, good);
+    }
+    (kept.pack(), dropped)
 }
 
 fn check_endpoint(family: IpFamily, address: IpAddr, endpoint: &Endpoint) -> Result<(), Refusal> {

@@ -9,6 +9,7 @@ use crate::ids::ServiceKey;
 use crate::model::{EndpointSet, ExportSpec};
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// Orders all that is said of one member: leaders by term, the acts of one leader by sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,6 +129,31 @@ impl FromIterator<Leaf> for Sum {
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Tells one value from all others, within one process.
+pub(crate) fn digest(value: &impl Hash) -> [u8; 16] {
+    let mut hasher = Digesting(Sha256::new());
+    value.hash(&mut hasher);
+    first_bytes(hasher.0)
+}
+
+fn first_bytes<const N: usize>(hash: Sha256) -> [u8; N] {
+    let mut first = [0; N];
+    first.copy_from_slice(&hash.finalize()[..N]);
+    first
+}
+
+struct Digesting(Sha256);
+
+impl Hasher for Digesting {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        u64::from_be_bytes(first_bytes(self.0.clone()))
     }
 }
 

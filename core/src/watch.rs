@@ -35,7 +35,7 @@ pub enum Told<'a, V> {
     Begin,
     /// The watcher has all parts of this cluster; they are its set as of the version.
     Kept(&'a ClusterId, PartSet, Version),
-    /// The state of an object, of its revision; none is a removal of which the log has nothing to tell.
+    /// The state of an object, of its revision; none is a removal.
     State(u64, &'a ObjectKey, Option<&'a V>),
     /// The snapshot is told, up to this revision; whether the view is complete.
     End(u64, bool),

@@ -15,5 +15,7 @@ mod merge_example;
 mod merge_rules;
 #[path = "laws/names.rs"]
 mod names;
+#[path = "laws/packed.rs"]
+mod packed;
 #[path = "laws/validate.rs"]
 mod validate;

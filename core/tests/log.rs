@@ -47,14 +47,14 @@ fn a_snapshot_has_sections_first_and_no_removals() {
 }
 
 #[test]
-fn a_removal_is_told_with_its_payload_and_is_no_object() {
+fn a_removal_is_no_object_and_is_kept_as_long_as_others_that_went() {
     let mut log = StateLog::keeping(1);
     log.append(section("east"), 1, Some(1));
-    log.append_removal(section("east"), 2, 7);
-    assert_eq!(since(&log, 1), Ok(vec![(2, section("east"), Some(7))]));
+    log.append(section("east"), 2, None);
+    assert_eq!(since(&log, 1), Ok(vec![(2, section("east"), None)]));
     assert_eq!((log.get(&section("east")), log.snapshot().count()), (None, 0));
-    log.append_removal(section("west"), 3, 8);
-    assert_eq!(since(&log, 1), Err(TooOld { cursor: 1, oldest: 2, newest: 3 }), "it counts as a removal");
+    log.append(section("west"), 3, None);
+    assert_eq!(since(&log, 1), Err(TooOld { cursor: 1, oldest: 2, newest: 3 }));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The outbox by events: what it asks for, in which order, and what it believes afterwards.
 
 use mcs_core::ids::{Epoch, ServiceKey};
-use mcs_core::model::{EndpointSet, ExportSpec, GroupKey, HeldExport, IpFamily};
+use mcs_core::model::{EndpointMap, EndpointSet, ExportSpec, GroupKey, HeldExport, IpFamily};
 use mcs_core::outbox::{Answer, Call, Failure, OpAnswer, Outbox, Process, Progress};
 use mcs_core::registry::Op;
 use mcs_core::time::Timestamp;
@@ -835,10 +835,10 @@ fn key(name: &str) -> ServiceKey {
 }
 
 fn endpoints(content: u8) -> EndpointSet {
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, content));
     set.insert(GroupKey::new(IpFamily::V4, []), address, Default::default());
-    set
+    set.pack()
 }
 
 fn leaf(name: &str, content: u8) -> Leaf {

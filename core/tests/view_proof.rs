@@ -3,7 +3,7 @@
 
 use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, ServiceKey};
 use mcs_core::model::{
-    Change, Endpoint, EndpointPort, EndpointSet, Frame, GoodPort, GroupKey, Header, ImportDefinition,
+    Change, Endpoint, EndpointMap, EndpointPort, Frame, GoodPort, GroupKey, Header, ImportDefinition,
     IpFamily, MemberState, Object, ObjectKey, Part, Participant, Port, Protocol, Section,
 };
 use mcs_core::time::Timestamp;
@@ -154,12 +154,12 @@ fn section(at: &str) -> Section {
 fn part(at: &str, endpoints: u8) -> Part {
     let port = EndpointPort { name: "http".to_owned(), port: Some(8080), ..EndpointPort::default() };
     let group = GroupKey::new(IpFamily::V4, [port]);
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     for number in 0..endpoints {
         set.insert(group.clone(), [10, 0, 0, number].into(), Endpoint::default());
     }
     let leaf = Leaf::from_bytes([endpoints; 16]);
-    Part { uid: uid("east"), version: version(at), leaf, endpoints: Arc::new(set) }
+    Part { uid: uid("east"), version: version(at), leaf, endpoints: Arc::new(set.pack()) }
 }
 
 fn header(at: &str) -> Header {

@@ -7,7 +7,7 @@
 use crate::convert::{ConversionError, empty_group, endpoint, read_endpoints};
 use crate::pb;
 use mcs_core::limits::MAX_ENDPOINTS;
-use mcs_core::model::EndpointSet;
+use mcs_core::model::{EndpointMap, EndpointSet, Group};
 use mcs_core::validate::{Dropped, Refusal};
 use prost::Message;
 
@@ -32,13 +32,13 @@ pub fn split(endpoints: &EndpointSet) -> Vec<pb::EndpointSet> {
     let mut chunks = Vec::new();
     let mut chunk = pb::EndpointSet::default();
     let mut bytes = 0;
-    for (key, members) in endpoints.groups() {
-        let empty = empty_group(key);
+    for Group { key, members, .. } in endpoints.groups() {
+        let empty = empty_group(&key);
         let head = empty.encoded_len() + ELEMENT_OVERHEAD;
         let mut group = empty.clone();
         bytes += head;
         for (address, member) in members {
-            let member = endpoint(*address, member);
+            let member = endpoint(address, member);
             let size = member.encoded_len() + ELEMENT_OVERHEAD;
             if bytes + size > CHUNK_BYTES && !group.endpoints.is_empty() {
                 chunk.groups.push(std::mem::replace(&mut group, empty.clone()));
@@ -77,7 +77,7 @@ pub fn pack<M: Message>(messages: impl IntoIterator<Item = M>) -> Vec<Vec<M>> {
 /// Puts the chunks of one set together.
 #[derive(Debug, Default)]
 pub struct SetReader {
-    endpoints: EndpointSet,
+    endpoints: EndpointMap,
     dropped: Vec<Dropped>,
     refused: Option<Refusal>,
 }
@@ -97,7 +97,7 @@ impl SetReader {
     fn take(&mut self, chunk: pb::EndpointSet) -> Result<(), Refusal> {
         read_endpoints(chunk, &mut self.endpoints, &mut self.dropped)?;
         if self.endpoints.len() > MAX_READ {
-            self.endpoints = EndpointSet::default();
+            self.endpoints = EndpointMap::default();
             let problem = format!("has more than {MAX_READ} endpoints; at most {MAX_ENDPOINTS} are kept");
             return Err(ConversionError::new("endpoints", problem).into());
         }
@@ -111,7 +111,7 @@ impl SetReader {
     pub fn finish(self) -> Result<(EndpointSet, Vec<Dropped>), Refusal> {
         match self.refused {
             Some(refused) => Err(refused),
-            None => Ok((self.endpoints, self.dropped)),
+            None => Ok((self.endpoints.pack(), self.dropped)),
         }
     }
 }

@@ -4,22 +4,23 @@
 //! [`pb::WatchResponse`]; on the wire the two are the same.
 
 use crate::pb;
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType, skip_field};
 use prost::{DecodeError, Message};
+use std::sync::Arc;
 
 /// A [`pb::WatchResponse`] as its bytes; cloning it copies nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EncodedStep(Bytes);
+pub struct EncodedStep(Arc<[u8]>);
 
 impl EncodedStep {
     /// How many bytes the step has.
-    pub const fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether it has none.
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -28,12 +29,12 @@ impl EncodedStep {
     /// # Errors
     /// When the bytes are not those of a step.
     pub fn decoded(&self) -> Result<pb::WatchResponse, DecodeError> {
-        pb::WatchResponse::decode(self.0.clone())
+        pb::WatchResponse::decode(&*self.0)
     }
 
     /// Whether both are the same bytes in memory, not only equal ones.
     pub fn shares_bytes_with(&self, other: &Self) -> bool {
-        self.0.as_ptr() == other.0.as_ptr() && self.0.len() == other.0.len()
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -64,7 +65,7 @@ impl Message for EncodedStep {
     }
 
     fn clear(&mut self) {
-        self.0 = Bytes::new();
+        self.0 = Arc::default();
     }
 }
 

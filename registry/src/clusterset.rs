@@ -7,28 +7,21 @@
 //! registry, so it has all that a call changed before the call is answered. Verdicts that a change tells of are logged
 //! when the locks are free again.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use mcs_core::ids::{ClusterId, ClustersetId, Epoch};
-use mcs_core::log::StateLog;
-use mcs_core::model::{Object, ObjectKey, PartSet};
+use mcs_core::ids::{ClustersetId, Epoch};
+use mcs_core::model::{Object, ObjectKey};
 use mcs_core::registry::{Policy, Registry, Restored};
 use mcs_core::time::{Clock, Timestamp};
-use mcs_core::version::Version;
-use mcs_proto::encoded::EncodedStep;
-use mcs_proto::frames::change_steps;
 use tokio::sync::{OnceCell, watch};
 use tracing::info;
 
 use crate::refusals::Refusals;
+use crate::shown::{Shown, Told};
 use crate::store::{Calls, Failed, MemberRecord};
 use crate::unsaved::Unsaved;
 use crate::verdicts::{Cause, Verdict, Verdicts};
-
-/// The messages that tell one object.
-pub(crate) type Steps = Arc<[EncodedStep]>;
 
 /// One clusterset.
 pub(crate) struct Clusterset {
@@ -57,47 +50,6 @@ pub(crate) struct State {
     refusals: Refusals,
 }
 
-/// A change for the log.
-struct Told {
-    key: ObjectKey,
-    revision: u64,
-    removed: bool,
-    steps: Steps,
-}
-
-/// What watchers see.
-#[derive(Default)]
-pub(crate) struct Shown {
-    pub(crate) log: StateLog<Steps>,
-    /// Whether every cluster is known.
-    pub(crate) complete: bool,
-    /// The set that each cluster's parts in the log are, where that is known, and as of which version. It stands while
-    /// no section tells another one: a set that changes has another sum.
-    proven: BTreeMap<ClusterId, (PartSet, Version)>,
-}
-
-impl Shown {
-    /// The set that the parts of `cluster` are, and the version as of which it is all of them.
-    pub(crate) fn proven(&self, cluster: &ClusterId) -> Option<(PartSet, Version)> {
-        self.proven.get(cluster).cloned()
-    }
-
-    fn take(&mut self, told: Told, registry: &Registry) {
-        let Told { key, revision, removed, steps } = told;
-        if let ObjectKey::Section(cluster) = &key {
-            match registry.proven(cluster) {
-                Some(proven) => drop(self.proven.insert(cluster.clone(), proven)),
-                None => drop(self.proven.remove(cluster)),
-            }
-        }
-        if removed {
-            self.log.append_removal(key, revision, steps);
-        } else {
-            self.log.append(key, revision, Some(steps));
-        }
-    }
-}
-
 impl State {
     /// Encodes what the registry changed, and says what was judged.
     fn drain(&mut self, cause: Cause, now: Timestamp) -> Vec<Verdict> {
@@ -111,9 +63,7 @@ impl State {
                 };
                 judged.extend(self.verdicts.of_one(cluster, section, cause, &self.registry, now));
             }
-            let steps = change_steps(&change).iter().map(EncodedStep::from).collect();
-            let removed = change.object.is_none();
-            self.untold.push(Told { key: change.key, revision: change.revision, removed, steps });
+            self.untold.push(change.into());
         }
         judged
     }
@@ -280,7 +230,8 @@ impl Clusterset {
     /// Has the log keep so many removals from now on, and forget all else.
     #[cfg(test)]
     pub(crate) fn keep_removals(&self, most: usize) {
-        self.shown.write().unwrap_or_else(PoisonError::into_inner).log = StateLog::keeping(most);
+        self.shown.write().unwrap_or_else(PoisonError::into_inner).log =
+            mcs_core::log::StateLog::keeping(most);
     }
 
     /// Names the log.

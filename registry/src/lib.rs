@@ -10,6 +10,7 @@
 //! | [`store`] | where records are kept besides memory: one narrow trait, and the store that is memory |
 //! | `keeper`, `unsaved` | what the store does not hold yet, and how it gets there |
 //! | `verdicts`, `refusals` | what is logged of leases and members, and of what was refused |
+//! | `shown` | what watchers see: the log, and the messages that tell it |
 //! | `watch` | the stream of one watcher |
 //! | `pages` | large answers: made away from the threads that serve controllers, few held at once |
 //! | `lists` | pages of clusters, exports and imports |
@@ -39,6 +40,7 @@ mod ports;
 mod refusals;
 mod rest;
 mod service;
+mod shown;
 pub mod store;
 mod streams;
 mod unsaved;

@@ -205,17 +205,18 @@ impl Lists<'_> {
         let from = page.service();
         let entries = self
             .registry
-            .headers_from(from.as_ref())
-            .filter(|(key, _)| !page.is_before(&[key.namespace.as_str(), key.name.as_str()]))
-            .map(|(key, header)| (key.to_string(), || self.import_pieces(key, header, include_endpoints)));
+            .imports(from.as_ref())
+            .filter(|key| !page.is_before(&[key.namespace.as_str(), key.name.as_str()]))
+            .map(|key| (key.to_string(), || self.import_pieces(key, include_endpoints)));
         let mut answer =
             pb::ListImportsResponse { complete: self.registry.is_complete(self.now), ..Default::default() };
         answer.next_page_token = page.fill(entries, |piece| join_import(&mut answer.imports, piece));
         answer
     }
 
-    fn import_pieces(&self, key: &ServiceKey, header: &Header, include_endpoints: bool) -> Vec<pb::Import> {
-        let Header { definition, .. } = header;
+    fn import_pieces(&self, key: &ServiceKey, include_endpoints: bool) -> Vec<pb::Import> {
+        let Some(header) = self.registry.header(key) else { return Vec::new() };
+        let Header { definition, .. } = &header;
         let (families, any_port) = (&definition.ip_families, !definition.ports.is_empty());
         let served = |family| families.is_empty() || families.contains(&family);
         let parts = header.participants.iter().filter_map(|participant| {
@@ -226,7 +227,7 @@ impl Lists<'_> {
             let serves = !participant.good_ports.is_empty() || !any_port;
             serves.then_some((&participant.cluster, member, endpoints))
         });
-        let mut lists = participants(header).into_iter();
+        let mut lists = participants(&header).into_iter();
         let definition = pb::Import {
             key: Some(key.into()),
             definition: Some((&header.definition).into()),

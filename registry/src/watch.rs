@@ -25,9 +25,10 @@ use tokio::time::{Interval, interval};
 use tonic::Status;
 
 use self::record::Record;
-use crate::clusterset::{Clusterset, Reached, Shown, Steps};
+use crate::clusterset::{Clusterset, Reached};
 use crate::error::Error;
 use crate::metrics::Watches;
+use crate::shown::{Kept, Shown};
 
 /// At most this many bytes are taken from the log at once, one object excepted.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -125,7 +126,7 @@ impl Streamed {
         let lease = clusterset.lease();
         let encoded = |frame: Frame| steps(&frame, lease).iter().map(EncodedStep::from).collect::<Vec<_>>();
         let mut bytes = 0;
-        let take = |told: Told<'_, Steps>| {
+        let take = |told: Told<'_, Kept>| {
             let before = batch.len();
             match told {
                 Told::Begin => {
@@ -136,9 +137,8 @@ impl Streamed {
                 Told::Kept(cluster, set, version) => {
                     batch.extend(encoded(Frame::Kept { cluster: cluster.clone(), set, version }));
                 }
-                // The clusterset's log has the messages of removals too.
-                Told::State(_, _, steps) => {
-                    batch.extend(steps.into_iter().flat_map(|steps| steps.iter().cloned()));
+                Told::State(revision, key, kept) => {
+                    shown.tell(revision, key, kept, batch);
                 }
                 Told::End(revision, complete) => batch.extend(encoded(Frame::End { revision, complete })),
                 Told::Progress(revision, complete) => {

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use mcs_core::ids::{ClusterId, ServiceKey};
-use mcs_core::model::{Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, Port, Protocol};
+use mcs_core::model::{Endpoint, EndpointMap, EndpointPort, ExportSpec, GroupKey, IpFamily, Port, Protocol};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::time::{ManualClock, WallTime};
 use mcs_core::timing::Timing;
@@ -165,7 +165,7 @@ const fn leaf(op: &Op) -> Option<Leaf> {
 
 fn mk_put(namespace: &str, name: &str, created_at: i64, ports: &[Port], addresses: &[&str]) -> Op {
     let key = ServiceKey::new(namespace, name).unwrap();
-    let mut endpoints = EndpointSet::default();
+    let mut endpoints = EndpointMap::default();
     for address in addresses {
         let address = address.parse().unwrap();
         let ports = ports.iter().map(|port| EndpointPort {
@@ -182,6 +182,7 @@ fn mk_put(namespace: &str, name: &str, created_at: i64, ports: &[Port], addresse
         ip_families: endpoints.groups().keys().map(|group| group.family).collect(),
         ..ExportSpec::default()
     };
+    let endpoints = endpoints.pack();
     let leaf = Leaf::of(&key, &spec, &endpoints);
     Op::Put { key, leaf, spec: Arc::new(spec), endpoints: Arc::new(endpoints) }
 }

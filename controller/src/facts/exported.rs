@@ -10,7 +10,8 @@ use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointPort as A
 use kube::ResourceExt;
 use mcs_core::conditions::{Unexportable, Validity};
 use mcs_core::model::{
-    Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, ServiceType, SessionAffinity,
+    Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, ServiceType,
+    SessionAffinity,
 };
 use mcs_core::names::{
     ANNOTATION_PREFIX_EXPORTED, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_MANAGED_BY,
@@ -64,12 +65,12 @@ pub(crate) fn exported(objects: &ExportObjects) -> Option<ExportInput> {
         return invalid(Validity::InvalidServiceType(Unexportable::ExternalName));
     }
     let own = objects.slices.iter().filter(|slice| is_own(slice));
-    let (mut endpoints, mut has_names) = (EndpointSet::default(), false);
+    let (mut endpoints, mut has_names) = (EndpointMap::default(), false);
     for slice in own {
         has_names |= slice.address_type == FQDN;
         add_slice(&mut endpoints, slice);
     }
-    let (endpoints, dropped) = check_endpoints(endpoints);
+    let (endpoints, dropped) = check_endpoints(&endpoints.pack());
     let content = Content {
         spec: Arc::new(definition(export, service)),
         endpoints: Arc::new(endpoints),
@@ -127,7 +128,7 @@ fn definition(export: &ServiceExport, service: &Service) -> ExportSpec {
     }
 }
 
-fn add_slice(endpoints: &mut EndpointSet, slice: &EndpointSlice) {
+fn add_slice(endpoints: &mut EndpointMap, slice: &EndpointSlice) {
     let Some(family) = IpFamily::parse(&slice.address_type) else { return };
     let group = GroupKey::new(family, slice.ports.iter().flatten().map(endpoint_port));
     let members = slice.endpoints.iter().flat_map(|endpoint| {

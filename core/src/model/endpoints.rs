@@ -1,5 +1,6 @@
 //! The endpoints of one Service in one cluster.
 
+use super::packed::{self, Group, Groups};
 use super::{IpFamily, Protocol};
 use crate::version::Fields;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,20 +73,65 @@ impl GroupKey {
     }
 }
 
-/// All endpoints that one cluster has of one Service. Equal members give equal sets, whatever their order was.
+/// All endpoints that one cluster has of one Service, packed. Equal endpoints give equal sets; an [`EndpointMap`] is
+/// where they are put together.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct EndpointSet(Box<[u8]>);
+
+impl EndpointSet {
+    /// The groups in order, each with its endpoints by address.
+    pub fn groups(&self) -> Groups<'_> {
+        Groups::of(&self.0)
+    }
+
+    /// How many endpoints there are over all groups.
+    pub fn len(&self) -> usize {
+        packed::len(&self.0)
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many bytes of memory it takes.
+    pub const fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Feeds all fields into a hash, in an order that depends on content only.
+    pub(crate) fn hash_fields(&self, hash: &mut Fields) {
+        hash.number(self.groups().count() as u64);
+        for Group { key, len, members } in self.groups() {
+            key.hash_fields(hash);
+            hash.number(len as u64);
+            for (address, endpoint) in members {
+                hash.text(&address.to_string());
+                for condition in [endpoint.ready, endpoint.serving, endpoint.terminating] {
+                    hash.maybe_number(condition.map(u64::from));
+                }
+                for text in [&endpoint.hostname, &endpoint.zone, &endpoint.node_name] {
+                    hash.maybe_text(text.as_deref());
+                }
+            }
+        }
+    }
+}
+
+/// Endpoints while they are put together. Equal members give equal maps, whatever their order was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EndpointSet {
+pub struct EndpointMap {
     groups: BTreeMap<GroupKey, BTreeMap<IpAddr, Endpoint>>,
 }
 
-impl EndpointSet {
+impl EndpointMap {
     /// Adds an endpoint. Of two with one address in one group (slices overlap while endpoints move between them) the
     /// ready one stays; of two that are alike in that, the greater, so that the order of insertion does not matter.
     pub fn insert(&mut self, group: GroupKey, address: IpAddr, endpoint: Endpoint) {
         self.insert_all(group, [(address, endpoint)]);
     }
 
-    /// Adds endpoints of one group, as [`EndpointSet::insert`] does. The group is looked up once: a group that says it
+    /// Adds endpoints of one group, as [`EndpointMap::insert`] does. The group is looked up once: a group that says it
     /// has thousands of ports must not be compared for each of its endpoints.
     pub fn insert_all(&mut self, group: GroupKey, endpoints: impl IntoIterator<Item = (IpAddr, Endpoint)>) {
         let mut endpoints = endpoints.into_iter().peekable();
@@ -103,14 +149,6 @@ impl EndpointSet {
         }
     }
 
-    /// Lets `change` drop and change the endpoints of each group; a group without endpoints goes.
-    pub fn change_groups(&mut self, mut change: impl FnMut(&GroupKey, &mut BTreeMap<IpAddr, Endpoint>)) {
-        self.groups.retain(|group, members| {
-            change(group, members);
-            !members.is_empty()
-        });
-    }
-
     /// The groups, each with its endpoints by address.
     pub const fn groups(&self) -> &BTreeMap<GroupKey, BTreeMap<IpAddr, Endpoint>> {
         &self.groups
@@ -123,24 +161,11 @@ impl EndpointSet {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.groups.is_empty()
     }
 
-    /// Feeds all fields into a hash, in an order that depends on content only.
-    pub(crate) fn hash_fields(&self, hash: &mut Fields) {
-        hash.number(self.groups.len() as u64);
-        for (group, members) in &self.groups {
-            group.hash_fields(hash);
-            hash.number(members.len() as u64);
-            for (address, endpoint) in members {
-                hash.text(&address.to_string());
-                for condition in [endpoint.ready, endpoint.serving, endpoint.terminating] {
-                    hash.maybe_number(condition.map(u64::from));
-                }
-                for text in [&endpoint.hostname, &endpoint.zone, &endpoint.node_name] {
-                    hash.maybe_text(text.as_deref());
-                }
-            }
-        }
+    /// The set that they are.
+    pub fn pack(&self) -> EndpointSet {
+        EndpointSet(packed::pack(self))
     }
 }

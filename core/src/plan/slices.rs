@@ -6,7 +6,7 @@ use super::{
 };
 use crate::ids::{ClusterId, ServiceKey};
 use crate::merge::imported;
-use crate::model::{Endpoint, EndpointSet, GoodPort, GroupKey};
+use crate::model::{Endpoint, EndpointSet, GoodPort, Group, GroupKey};
 use crate::names;
 use crate::slots::{self, Slots};
 use crate::view::{Shown, Source};
@@ -59,7 +59,8 @@ impl Target<'_> {
                 Source::Show(shown) if self.names_fit(&shown.good_ports) => shown,
                 Source::Show(_) | Source::Keep => continue,
             };
-            for (group, endpoints) in self.imported(shown).groups() {
+            for Group { key, members, .. } in self.imported(shown).groups() {
+                let (group, endpoints) = (&key, &members.collect::<BTreeMap<_, _>>());
                 let name = |slot| names::slice_name(&derived, cluster, group, slot);
                 let first = name(0);
                 let here = split_name(&first).and_then(|(prefix, _)| groups.get(prefix));

@@ -192,6 +192,8 @@ impl Registry {
         }
         if member.prove() {
             act.enter(member);
+            // Most came in order, which leaves the nodes of the tree half empty; built anew they are full.
+            member.exports = std::mem::take(&mut member.exports).into_iter().collect();
         }
         self.finish(cluster, act);
         Ok(gone.len())
@@ -229,8 +231,7 @@ impl Registry {
         match self.services.merge(key, whole) {
             Merged::Same => None,
             Merged::Header(header) => {
-                let header = Object::Header((*header).clone());
-                self.journal.tell(ObjectKey::Header(key.clone()), Some(header));
+                self.journal.tell(ObjectKey::Header(key.clone()), Some(Object::Header(header)));
                 None
             }
             Merged::Gone => Some(ObjectKey::Header(key.clone())),

@@ -4,7 +4,6 @@ use super::{Member, Registry};
 use crate::ids::{ClusterId, ServiceKey};
 use crate::model::{Export, Header, PartSet};
 use crate::version::Version;
-use std::sync::Arc;
 
 impl Registry {
     /// All members by id.
@@ -23,17 +22,14 @@ impl Registry {
         self.members.get(cluster)?.proven()
     }
 
-    /// All merged Services by key.
-    pub fn headers(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<Header>)> {
-        self.services.headers(None)
+    /// The Services that are imported by key, from one on or all: what is taken costs, not what is before.
+    pub fn imports(&self, from: Option<&ServiceKey>) -> impl Iterator<Item = &ServiceKey> {
+        self.services.imported(from)
     }
 
-    /// The merged Services by key, from one on or all: what is taken costs, not what is before.
-    pub fn headers_from(
-        &self,
-        from: Option<&ServiceKey>,
-    ) -> impl Iterator<Item = (&ServiceKey, &Arc<Header>)> {
-        self.services.headers(from)
+    /// What the exports of a Service merge into; none when no member that is whole exports it.
+    pub fn header(&self, key: &ServiceKey) -> Option<Header> {
+        self.services.header(key, |cluster| self.members.get(cluster).is_some_and(|member| member.whole))
     }
 
     /// The exports of all members by Service and cluster, from a Service on or all: what is taken costs.

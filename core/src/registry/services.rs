@@ -1,9 +1,12 @@
 //! Which clusters export a Service, and what their exports merge into.
+//!
+//! The merge is a function of the definitions, so its result is told and not held: a digest says whether it is another
+//! one, and who asks for it has it made.
 
 use crate::ids::{ClusterId, ClusterUid, ServiceKey};
 use crate::merge::{Exported, merge};
 use crate::model::{ExportSpec, Header};
-use crate::version::Version;
+use crate::version::{Version, digest};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,8 +23,16 @@ pub(super) struct Services {
 
 #[derive(Debug, Default)]
 struct Service {
-    exports: BTreeMap<ClusterId, Definition>,
-    header: Option<Arc<Header>>,
+    /// By cluster; seldom more than a few.
+    exports: Vec<(ClusterId, Definition)>,
+    told: Option<Told>,
+}
+
+/// What was told of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    digest: [u8; 16],
+    conflicts: bool,
 }
 
 #[derive(Debug)]
@@ -39,9 +50,25 @@ pub(super) enum Merged {
     /// Nothing.
     Same,
     /// The header is new or another one.
-    Header(Arc<Header>),
+    Header(Header),
     /// No export counts any more.
     Gone,
+}
+
+impl Service {
+    fn place(&self, cluster: &ClusterId) -> Result<usize, usize> {
+        self.exports.binary_search_by(|(one, _)| one.cmp(cluster))
+    }
+
+    fn header(&self, counts: impl Fn(&ClusterId) -> bool) -> Option<Header> {
+        let counted = self.exports.iter().filter(|(cluster, _)| counts(cluster));
+        let counted = counted
+            .map(|(cluster, Definition { uid, version, spec })| {
+                (cluster.clone(), Exported { uid, version: *version, spec })
+            })
+            .collect();
+        merge(&counted)
+    }
 }
 
 impl Services {
@@ -54,44 +81,40 @@ impl Services {
         spec: Arc<ExportSpec>,
     ) {
         let service = self.by_key.entry(key.clone()).or_default();
-        service.exports.insert(cluster.clone(), Definition { uid: uid.clone(), version, spec });
+        let definition = Definition { uid: uid.clone(), version, spec };
+        match service.place(cluster) {
+            Ok(place) => service.exports[place].1 = definition,
+            Err(place) => {
+                service.exports.reserve_exact(1);
+                service.exports.insert(place, (cluster.clone(), definition));
+            }
+        }
     }
 
     pub(super) fn delete(&mut self, key: &ServiceKey, cluster: &ClusterId) {
-        if let Some(service) = self.by_key.get_mut(key) {
-            service.exports.remove(cluster);
+        if let Some(service) = self.by_key.get_mut(key)
+            && let Ok(place) = service.place(cluster)
+        {
+            service.exports.remove(place);
         }
     }
 
     /// Merges one Service anew from the exports of the clusters that count.
     pub(super) fn merge(&mut self, key: &ServiceKey, counts: impl Fn(&ClusterId) -> bool) -> Merged {
         let Some(service) = self.by_key.get_mut(key) else { return Merged::Same };
-        let counted: BTreeMap<ClusterId, Exported<'_>> = service
-            .exports
-            .iter()
-            .filter(|(cluster, _)| counts(cluster))
-            .map(|(cluster, Definition { uid, version, spec })| {
-                (cluster.clone(), Exported { uid, version: *version, spec })
-            })
-            .collect();
-        let header = merge(&counted);
-        let merged = match (&service.header, header) {
-            (Some(known), Some(header)) if **known == header => Merged::Same,
-            (_, Some(header)) => Merged::Header(Arc::new(header)),
-            (Some(_), None) => Merged::Gone,
-            (None, None) => Merged::Same,
+        let header = service.header(counts);
+        let before = service.told;
+        service.told = header
+            .as_ref()
+            .map(|header| Told { digest: digest(header), conflicts: !header.conflicts.is_empty() });
+        let conflicts = |told: Option<Told>| usize::from(told.is_some_and(|told| told.conflicts));
+        self.imports = self.imports + usize::from(service.told.is_some()) - usize::from(before.is_some());
+        self.conflicts = self.conflicts + conflicts(service.told) - conflicts(before);
+        let merged = match header {
+            _ if service.told == before => Merged::Same,
+            Some(header) => Merged::Header(header),
+            None => Merged::Gone,
         };
-        let header = match &merged {
-            Merged::Same => service.header.clone(),
-            Merged::Header(header) => Some(Arc::clone(header)),
-            Merged::Gone => None,
-        };
-        let conflicts = |header: &Option<Arc<Header>>| {
-            usize::from(header.as_ref().is_some_and(|header| !header.conflicts.is_empty()))
-        };
-        self.imports = self.imports + usize::from(header.is_some()) - usize::from(service.header.is_some());
-        self.conflicts = self.conflicts + conflicts(&header) - conflicts(&service.header);
-        service.header = header;
         if service.exports.is_empty() {
             self.by_key.remove(key);
         }
@@ -108,12 +131,14 @@ impl Services {
         self.conflicts
     }
 
-    /// The merged Services from a key on, or all.
-    pub(super) fn headers(
-        &self,
-        from: Option<&ServiceKey>,
-    ) -> impl Iterator<Item = (&ServiceKey, &Arc<Header>)> {
-        self.from(from).filter_map(|(key, service)| Some((key, service.header.as_ref()?)))
+    /// The Services that are imported, from a key on or all.
+    pub(super) fn imported(&self, from: Option<&ServiceKey>) -> impl Iterator<Item = &ServiceKey> {
+        self.from(from).filter(|(_, service)| service.told.is_some()).map(|(key, _)| key)
+    }
+
+    /// What the exports of the clusters that count merge into.
+    pub(super) fn header(&self, key: &ServiceKey, counts: impl Fn(&ClusterId) -> bool) -> Option<Header> {
+        self.by_key.get(key)?.header(counts)
     }
 
     /// The exports from a key on, or all, by Service and cluster.
@@ -121,7 +146,8 @@ impl Services {
         &self,
         from: Option<&ServiceKey>,
     ) -> impl Iterator<Item = (&ServiceKey, &ClusterId)> {
-        self.from(from).flat_map(|(key, service)| service.exports.keys().map(move |cluster| (key, cluster)))
+        self.from(from)
+            .flat_map(|(key, service)| service.exports.iter().map(move |(cluster, _)| (key, cluster)))
     }
 
     fn from(&self, from: Option<&ServiceKey>) -> impl Iterator<Item = (&ServiceKey, &Service)> {

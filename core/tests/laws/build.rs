@@ -5,8 +5,8 @@
 use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
 use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{
-    Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, Header, InternalTrafficPolicy, IpFamily, Port,
-    Protocol, ServiceType, SessionAffinity,
+    Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, GroupKey, Header, InternalTrafficPolicy,
+    IpFamily, Port, Protocol, ServiceType, SessionAffinity,
 };
 use mcs_core::time::WallTime;
 use mcs_core::version::Version;
@@ -152,9 +152,9 @@ pub(crate) fn any_endpoint() -> impl Strategy<Value = (GroupKey, std::net::IpAdd
 pub(crate) fn endpoint_set(
     endpoints: impl IntoIterator<Item = (GroupKey, std::net::IpAddr, Endpoint)>,
 ) -> EndpointSet {
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     for (group, address, endpoint) in endpoints {
         set.insert(group, address, endpoint);
     }
-    set
+    set.pack()
 }

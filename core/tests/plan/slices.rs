@@ -5,7 +5,7 @@ use super::world::{
     World, config, definition, endpoints, group, id, key, kinds, net, of_alpha, port, shown, wanted,
 };
 use mcs_core::model::{
-    Endpoint, EndpointPort, EndpointSet, GoodPort, GroupKey, IpFamily, Protocol, ServiceType,
+    Endpoint, EndpointMap, EndpointPort, EndpointSet, GoodPort, GroupKey, IpFamily, Protocol, ServiceType,
 };
 use mcs_core::names;
 use mcs_core::plan::{SliceEndpoint, Step, plan};
@@ -86,10 +86,10 @@ fn a_source_that_shrinks_is_never_empty_in_between() {
 fn slices_have_the_target_port_by_the_name_in_the_import() {
     let mut definition = definition();
     definition.ports = vec![port("http", Protocol::Tcp, 80), port("tcp-90", Protocol::Tcp, 90)];
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     let ports = group(IpFamily::V4, &[("http", 8080), ("", 9090), ("other", 1)]);
     set.insert(ports, ip("10.0.0.1"), Endpoint::default());
-    let mut source = shown(set, 1);
+    let mut source = shown(set.pack(), 1);
     source.good_ports = vec![good("http", "http"), good("tcp-90", "")];
     let mut world = World::default();
     world.settle(&wanted(definition, [("alpha", Source::Show(source))]));
@@ -111,10 +111,10 @@ fn a_headless_service_without_ports_keeps_its_endpoints() {
     let mut definition = definition();
     definition.service_type = ServiceType::Headless;
     definition.ports.clear();
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     let host = Endpoint { hostname: Some("db-0".to_owned()), ..Endpoint::default() };
     set.insert(group(IpFamily::V4, &[]), ip("10.0.0.1"), host.clone());
-    let mut source = shown(set, 1);
+    let mut source = shown(set.pack(), 1);
     source.good_ports.clear();
     let mut world = World::default();
     world.settle(&wanted(definition, [("alpha", Source::Show(source))]));
@@ -125,12 +125,12 @@ fn a_headless_service_without_ports_keeps_its_endpoints() {
 /// Groups that differ only in a port which is not imported become one slice.
 #[test]
 fn groups_that_are_alike_in_the_import_share_a_slice() {
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     set.insert(group(IpFamily::V4, &[("http", 8080)]), ip("10.0.0.1"), Endpoint::default());
     set.insert(group(IpFamily::V4, &[("http", 8080), ("debug", 1)]), ip("10.0.0.2"), Endpoint::default());
     set.insert(group(IpFamily::V4, &[("http", 8081)]), ip("10.0.0.3"), Endpoint::default());
     let mut world = World::default();
-    world.settle(&show(set));
+    world.settle(&show(set.pack()));
     let sizes: BTreeSet<usize> = world.existing.slices.iter().map(|slice| slice.endpoints.len()).collect();
     assert_eq!((sizes, world.addresses("alpha").len()), (BTreeSet::from([1, 2]), 3));
 }
@@ -176,7 +176,7 @@ fn hints_are_made_and_nodes_are_named_for_local_endpoints_only() {
         node_name: Some("n1".to_owned()),
     };
     let result = |distribution: Option<&str>, local: bool, node_hints_kept: bool| {
-        let mut set = EndpointSet::default();
+        let mut set = EndpointMap::default();
         set.insert(group(IpFamily::V4, &[("http", 8080)]), ip("10.0.0.1"), endpoint.clone());
         let cluster = if local { "gamma" } else { "alpha" };
         let mut definition = definition();
@@ -184,7 +184,11 @@ fn hints_are_made_and_nodes_are_named_for_local_endpoints_only() {
         let mut config = config();
         config.node_hints_kept = node_hints_kept;
         let mut world = World::default();
-        world.settle_key(&key(), &wanted(definition, [(cluster, Source::Show(shown(set, 1)))]), &config);
+        world.settle_key(
+            &key(),
+            &wanted(definition, [(cluster, Source::Show(shown(set.pack(), 1)))]),
+            &config,
+        );
         world.existing.slices[0].endpoints[&ip("10.0.0.1")].clone()
     };
     let expected = |zone: bool, node: bool, local: bool| SliceEndpoint {
@@ -265,10 +269,10 @@ fn a_kept_source_keeps_its_slices_and_one_that_is_gone_loses_them() {
 #[test]
 fn a_port_for_all_numbers_stays_so() {
     let any = EndpointPort { name: "http".to_owned(), port: None, ..EndpointPort::default() };
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     set.insert(GroupKey::new(IpFamily::V4, [any.clone()]), ip("10.0.0.1"), Endpoint::default());
     let mut source = shown(EndpointSet::default(), 1);
-    source.endpoints = Arc::new(set);
+    source.endpoints = Arc::new(set.pack());
     let mut world = World::default();
     world.settle(&wanted(definition(), [("alpha", Source::Show(source))]));
     assert_eq!(world.existing.slices[0].group.ports.to_vec(), [any]);

@@ -2,7 +2,8 @@
 
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Region, ServiceKey};
 use mcs_core::model::{
-    Endpoint, EndpointPort, EndpointSet, GoodPort, GroupKey, ImportDefinition, IpFamily, Port, Protocol,
+    Endpoint, EndpointMap, EndpointPort, EndpointSet, GoodPort, GroupKey, ImportDefinition, IpFamily, Port,
+    Protocol,
 };
 use mcs_core::names;
 use mcs_core::plan::{
@@ -311,12 +312,12 @@ pub(crate) fn group(family: IpFamily, ports: &[(&str, u16)]) -> GroupKey {
 
 /// Ready endpoints that listen on http 8080.
 pub(crate) fn endpoints(addresses: impl IntoIterator<Item = IpAddr>) -> EndpointSet {
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     for address in addresses {
         let endpoint = Endpoint { ready: Some(true), ..Endpoint::default() };
         set.insert(group(IpFamily::of(address), &[("http", 8080)]), address, endpoint);
     }
-    set
+    set.pack()
 }
 
 /// The addresses 10.`net`.0.1 and on, `count` of them.

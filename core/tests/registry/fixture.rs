@@ -4,8 +4,8 @@ use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, Instance, Region, Servi
 use mcs_core::log::StateLog;
 use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{
-    Endpoint, EndpointSet, ExportSpec, GroupKey, IpFamily, MemberState, Object, ObjectKey, Part, Port,
-    Section,
+    Endpoint, EndpointMap, EndpointSet, ExportSpec, GroupKey, Header, IpFamily, MemberState, Object,
+    ObjectKey, Part, Port, Section,
 };
 use mcs_core::registry::{
     Op, OpOutcome, Policy, Refused, Registered, Registration, Registry, Renewed, Sizes,
@@ -184,7 +184,7 @@ impl Fixture {
             fresh.exports += member.exports().len();
             fresh.endpoints += member.exports().values().map(|export| export.endpoints.len()).sum::<usize>();
         }
-        for (_, header) in self.registry.headers() {
+        for (_, header) in headers(&self.registry) {
             fresh.imports += 1;
             fresh.conflicts += usize::from(!header.conflicts.is_empty());
         }
@@ -198,14 +198,14 @@ impl Fixture {
         }
         let merged: BTreeMap<_, _> =
             exports.iter().filter_map(|(key, of)| Some((*key, merge(of)?))).collect();
-        let held: BTreeMap<_, _> = self.registry.headers().collect();
+        let held: BTreeMap<_, _> = headers(&self.registry).collect();
         assert_eq!(
             merged.keys().collect::<Vec<_>>(),
             held.keys().collect::<Vec<_>>(),
             "each Service has a header"
         );
         for (key, header) in merged {
-            let (ours, fresh) = (held[key], header);
+            let (ours, fresh) = (&held[key], header);
             assert_eq!(
                 (&ours.definition, &ours.conflicts),
                 (&fresh.definition, &fresh.conflicts),
@@ -238,10 +238,14 @@ pub(crate) fn lists(registry: &Registry) -> BTreeMap<ObjectKey, Object> {
             objects.insert(ObjectKey::Part(key.clone(), name.clone()), Object::Part(part));
         }
     }
-    for (key, header) in registry.headers() {
-        objects.insert(ObjectKey::Header(key.clone()), Object::Header((**header).clone()));
+    for (key, header) in headers(registry) {
+        objects.insert(ObjectKey::Header(key.clone()), Object::Header(header));
     }
     objects
+}
+
+fn headers(registry: &Registry) -> impl Iterator<Item = (&ServiceKey, Header)> {
+    registry.imports(None).filter_map(|key| Some((key, registry.header(key)?)))
 }
 
 pub(crate) fn line(key: &ObjectKey, object: Option<&Object>) -> String {
@@ -258,8 +262,12 @@ pub(crate) fn line(key: &ObjectKey, object: Option<&Object>) -> String {
             format!("header {} {:?} of {}", key.name, header.definition.service_type, from.join("+"))
         }
         (ObjectKey::Part(key, cluster), Some(Object::Part(part))) => {
-            let addresses: Vec<_> =
-                part.endpoints.groups().values().flat_map(BTreeMap::keys).map(ToString::to_string).collect();
+            let addresses: Vec<_> = part
+                .endpoints
+                .groups()
+                .flat_map(|group| group.members)
+                .map(|(address, _)| address.to_string())
+                .collect();
             format!("part {} of {cluster} {} [{}]", key.name, part.version, addresses.join(" "))
         }
         _ => panic!("the object of {key:?} is of another kind: {object:?}"),
@@ -307,12 +315,12 @@ pub(crate) fn spec() -> ExportSpec {
 }
 
 pub(crate) fn endpoints(addresses: &[&str]) -> EndpointSet {
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     for address in addresses {
         let group = GroupKey::new(IpFamily::V4, []);
         set.insert(group, address.parse().expect("address"), Endpoint::default());
     }
-    set
+    set.pack()
 }
 
 pub(crate) fn key(service: &str) -> ServiceKey {

@@ -1,8 +1,8 @@
 //! What clusters export, at random: definitions that agree and that conflict, some that no registry takes, endpoints.
 
 use mcs_core::model::{
-    Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, Port, Protocol, ServiceType,
-    SessionAffinity,
+    Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, Port, Protocol,
+    ServiceType, SessionAffinity,
 };
 use mcs_core::time::WallTime;
 use rand::Rng;
@@ -40,7 +40,7 @@ pub(crate) fn random_spec(rng: &mut StdRng, created_at: WallTime) -> Arc<ExportS
 
 /// Up to four endpoints, all of them within the source cluster's own range.
 pub(crate) fn random_endpoints(rng: &mut StdRng, cluster: usize) -> Arc<EndpointSet> {
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     let port = |name: &str, port| EndpointPort {
         name: name.to_owned(),
         port: Some(port),
@@ -58,5 +58,5 @@ pub(crate) fn random_endpoints(rng: &mut StdRng, cluster: usize) -> Arc<Endpoint
         let endpoint = Endpoint { ready: Some(rng.random_bool(0.8)), ..Endpoint::default() };
         set.insert(group.clone(), address, endpoint);
     }
-    Arc::new(set)
+    Arc::new(set.pack())
 }

@@ -4,7 +4,7 @@ use crate::facts::{cluster_id, keys, place_of};
 use crate::world::World;
 use mcs_core::ids::{ClusterId, ServiceKey};
 use mcs_core::merge::{Exported, merge};
-use mcs_core::model::{Export, MemberState, Port};
+use mcs_core::model::{Export, Group, MemberState, Port};
 use mcs_core::outbox::Progress;
 use mcs_core::registry::{Member, Registry};
 use mcs_core::validate::check_export;
@@ -117,11 +117,11 @@ impl World {
             clusters.insert(id.clone());
             let participant = header.participants.iter().find(|part| part.cluster == id);
             let good = &participant.unwrap_or_else(|| panic!("{at}: {id} takes no part")).good_ports;
-            for (group, members) in export.endpoints.groups() {
+            for Group { key: group, members, .. } in export.endpoints.groups() {
                 let usable =
                     group.ports.iter().any(|port| good.iter().any(|good| good.export_name == port.name));
                 if usable {
-                    shown.entry(id.clone()).or_default().extend(members.keys());
+                    shown.entry(id.clone()).or_default().extend(members.map(|(address, _)| address));
                 }
             }
         }

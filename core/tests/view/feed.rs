@@ -2,8 +2,9 @@
 
 use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use mcs_core::model::{
-    Change, Endpoint, EndpointPort, EndpointSet, Frame, GoodPort, GroupKey, Header, ImportDefinition,
-    IpFamily, MemberState, Object, ObjectKey, Part, PartSet, Participant, Port, Protocol, Section,
+    Change, Endpoint, EndpointMap, EndpointPort, EndpointSet, Frame, GoodPort, GroupKey, Header,
+    ImportDefinition, IpFamily, MemberState, Object, ObjectKey, Part, PartSet, Participant, Port, Protocol,
+    Section,
 };
 use mcs_core::time::Timestamp;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -248,15 +249,15 @@ pub(crate) fn uid(life: &str, cluster: &str) -> ClusterUid {
 pub(crate) fn endpoints(addresses: &[u8]) -> Arc<EndpointSet> {
     let port = EndpointPort { name: "http".to_owned(), port: Some(8080), ..EndpointPort::default() };
     let group = GroupKey::new(IpFamily::V4, [port]);
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     for address in addresses {
         set.insert(group.clone(), IpAddr::V4(Ipv4Addr::new(10, 0, 0, *address)), Endpoint::default());
     }
-    Arc::new(set)
+    Arc::new(set.pack())
 }
 
 fn last_bytes(set: &EndpointSet) -> Vec<u8> {
-    let addresses = set.groups().values().flat_map(BTreeMap::keys);
+    let addresses = set.groups().flat_map(|group| group.members).map(|(address, _)| address);
     addresses
         .map(|address| match address {
             IpAddr::V4(address) => address.octets()[3],

@@ -2,7 +2,8 @@
 //! drives them. What would be written to the cluster is remembered, and what would be deleted is counted.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -11,7 +12,7 @@ use anyhow::Result;
 use futures::{StreamExt, stream::FuturesUnordered};
 use mcs_core::{
     ids::{Build, ClusterId, ClusterUid, Epoch, Instance, ServiceKey},
-    model::{EndpointSet, ExportSpec, Frame, Object},
+    model::{EndpointSet, ExportSpec, Frame, Group, GroupKey, Object},
     outbox::{Answer, Call, Outbox},
     registry::Registration,
     time::{Clock, Timestamp},
@@ -128,7 +129,7 @@ impl Model {
     pub fn shows(&self) -> (usize, usize) {
         let state = self.state();
         let shown = state.applied.values().flat_map(BTreeMap::iter);
-        let clusters: std::collections::BTreeSet<_> = shown.clone().map(|(cluster, _)| cluster).collect();
+        let clusters: BTreeSet<_> = shown.clone().map(|(cluster, _)| cluster).collect();
         (shown.map(|(_, shown)| shown.endpoints.len()).sum(), clusters.len())
     }
 
@@ -360,13 +361,16 @@ fn lost(before: &BTreeMap<ClusterId, Shown>, after: &BTreeMap<ClusterId, Shown>)
         if now.is_some_and(|now| Arc::ptr_eq(now, &shown.endpoints)) {
             continue;
         }
-        for (group, members) in shown.endpoints.groups() {
-            let kept = now.and_then(|now| now.groups().get(group));
-            let is_lost = |address: &&std::net::IpAddr| kept.is_none_or(|kept| !kept.contains_key(*address));
-            lost += u64::try_from(members.keys().filter(is_lost).count()).unwrap_or(u64::MAX);
-        }
+        let kept = now.map(|now| places(now)).unwrap_or_default();
+        lost += u64::try_from(places(&shown.endpoints).difference(&kept).count()).unwrap_or(u64::MAX);
     }
     lost
+}
+
+fn places(endpoints: &EndpointSet) -> BTreeSet<(GroupKey, IpAddr)> {
+    let places =
+        |group: Group<'_>| group.members.map(|(address, _)| (group.key.clone(), address)).collect::<Vec<_>>();
+    endpoints.groups().flat_map(places).collect()
 }
 
 /// The member that a cluster of this name is.

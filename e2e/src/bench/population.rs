@@ -9,7 +9,9 @@ use std::{
 use anyhow::Result;
 use mcs_core::{
     ids::ServiceKey,
-    model::{Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, Port, Protocol},
+    model::{
+        Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, Port, Protocol,
+    },
     time::WallTime,
 };
 
@@ -87,7 +89,7 @@ impl Population {
             app_protocol: None,
         };
         let group = GroupKey::new(IpFamily::V4, [port]);
-        let mut set = EndpointSet::default();
+        let mut set = EndpointMap::default();
         for place in 0..self.endpoints {
             let in_cluster = service * self.endpoints + place;
             let number = cluster * self.services * self.endpoints + in_cluster;
@@ -103,7 +105,7 @@ impl Population {
             };
             set.insert(group.clone(), IpAddr::V4(Ipv4Addr::new(10, a, b, c)), endpoint);
         }
-        Arc::new(set)
+        Arc::new(set.pack())
     }
 }
 
@@ -130,7 +132,7 @@ mod tests {
         let addresses: std::collections::BTreeSet<IpAddr> = services
             .flat_map(|(cluster, service)| {
                 let set = population.endpoints(cluster, service, true);
-                set.groups().values().flat_map(|members| members.keys().copied()).collect::<Vec<_>>()
+                set.groups().flat_map(|group| group.members).map(|(address, _)| address).collect::<Vec<_>>()
             })
             .collect();
         assert_eq!(addresses.len(), population.total());
@@ -141,7 +143,7 @@ mod tests {
         let population = Population { clusters: 1, services: 1, endpoints: 3 };
         let ready = |state| {
             let set = population.endpoints(0, 0, state);
-            set.groups().values().flat_map(|members| members.values()).filter(|one| one.is_ready()).count()
+            set.groups().flat_map(|group| group.members).filter(|(_, one)| one.is_ready()).count()
         };
         assert_eq!([ready(true), ready(false)], [3, 2]);
     }

@@ -20,7 +20,8 @@ use mcs_controller::api::{ServiceExport, ServiceImport};
 use mcs_core::{
     ids::ServiceKey,
     model::{
-        Endpoint, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, Port as ExportPort, Protocol,
+        Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, GroupKey, IpFamily, Port as ExportPort,
+        Protocol,
     },
     names::{LABEL_SERVICE_NAME, LABEL_SOURCE_CLUSTER, derived_service_name},
     time::WallTime,
@@ -283,10 +284,10 @@ pub(crate) fn peer_endpoints(ports: &[Port<'_>], addresses: &[&str]) -> Result<E
         app_protocol: None,
     });
     let group = GroupKey::new(IpFamily::V4, ports);
-    let mut endpoints = EndpointSet::default();
+    let mut endpoints = EndpointMap::default();
     for address in addresses {
         let ready = Endpoint { ready: Some(true), ..Endpoint::default() };
         endpoints.insert(group.clone(), address.parse()?, ready);
     }
-    Ok(endpoints)
+    Ok(endpoints.pack())
 }

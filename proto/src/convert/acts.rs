@@ -6,7 +6,7 @@ use crate::chunks::{CHUNK_BYTES, SetReader, split};
 use crate::pb;
 use crate::pb::op::Act;
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
-use mcs_core::model::{ExportSpec, HeldExport};
+use mcs_core::model::{EndpointSet, ExportSpec, HeldExport};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::text::shown;
 use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
@@ -128,19 +128,19 @@ impl ReadOp {
 }
 
 fn check(op: Op, mut dropped: Vec<Dropped>) -> Result<(Op, Vec<Dropped>), Refusal> {
-    let mut checked = |endpoints| {
-        let (kept, more) = check_endpoints(Arc::unwrap_or_clone(endpoints));
+    let mut checked = |endpoints: &EndpointSet| {
+        let (kept, more) = check_endpoints(endpoints);
         dropped.extend(more);
         Arc::new(kept)
     };
     let op = match op {
         Op::Delete { key } => Op::Delete { key },
         Op::PutEndpoints { key, leaf, replaces, endpoints } => {
-            Op::PutEndpoints { key, leaf, replaces, endpoints: checked(endpoints) }
+            Op::PutEndpoints { key, leaf, replaces, endpoints: checked(&endpoints) }
         }
         Op::Put { key, leaf, spec, endpoints } => {
             check_export(&key, &spec)?;
-            Op::Put { key, leaf, spec, endpoints: checked(endpoints) }
+            Op::Put { key, leaf, spec, endpoints: checked(&endpoints) }
         }
     };
     Ok((op, dropped))

@@ -4,7 +4,7 @@ use super::spec::{read_list, read_port_number};
 use super::{ConversionError, WireEnum};
 use crate::chunks::MAX_DROPPED;
 use crate::pb;
-use mcs_core::model::{Endpoint, EndpointPort, EndpointSet, GroupKey, IpFamily, Protocol};
+use mcs_core::model::{Endpoint, EndpointMap, EndpointPort, GroupKey, IpFamily, Protocol};
 use mcs_core::text::shown;
 use mcs_core::validate::Dropped;
 use std::net::IpAddr;
@@ -34,15 +34,15 @@ impl TryFrom<pb::EndpointPort> for EndpointPort {
 }
 
 /// One endpoint as a message.
-pub(crate) fn endpoint(address: IpAddr, endpoint: &Endpoint) -> pb::Endpoint {
+pub(crate) fn endpoint(address: IpAddr, endpoint: Endpoint) -> pb::Endpoint {
     pb::Endpoint {
         address: address.to_string(),
         ready: endpoint.ready,
         serving: endpoint.serving,
         terminating: endpoint.terminating,
-        hostname: endpoint.hostname.clone(),
-        zone: endpoint.zone.clone(),
-        node_name: endpoint.node_name.clone(),
+        hostname: endpoint.hostname,
+        zone: endpoint.zone,
+        node_name: endpoint.node_name,
     }
 }
 
@@ -64,7 +64,7 @@ const MAX_ADDRESS: usize = 80;
 /// The field of a group that is wrong; what was read before it is in `endpoints`.
 pub fn read_endpoints(
     message: pb::EndpointSet,
-    endpoints: &mut EndpointSet,
+    endpoints: &mut EndpointMap,
     dropped: &mut Vec<Dropped>,
 ) -> Result<(), ConversionError> {
     for (index, group) in message.groups.into_iter().enumerate() {

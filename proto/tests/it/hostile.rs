@@ -12,6 +12,7 @@ pub mod texts;
 pub mod url;
 pub mod watch;
 
+use mcs_core::model::EndpointMap;
 use mcs_core::validate::check_endpoints;
 use mcs_proto::chunks::MAX_DROPPED;
 use mcs_proto::convert::read_endpoints;
@@ -85,10 +86,10 @@ fn what_a_group_of_many_ports_costs_is_paid_once_and_not_for_each_endpoint() {
         ports: (1..=COUNT).map(port).collect(),
         endpoints: (0..COUNT).map(endpoint).collect(),
     };
-    let (mut read, mut dropped) = Default::default();
+    let (mut read, mut dropped) = (EndpointMap::default(), Vec::new());
     let set = pb::EndpointSet { groups: vec![group], more: false };
     read_endpoints(set, &mut read, &mut dropped).unwrap();
-    let (kept, refused) = check_endpoints(read);
+    let (kept, refused) = check_endpoints(&read.pack());
     assert_eq!((kept.len(), refused.len(), dropped.len()), (0, 20_000, 0));
     assert_eq!(
         (refused[0].field.as_str(), refused[0].problem.as_str()),
@@ -103,7 +104,7 @@ fn a_million_unreadable_endpoints_are_named_a_hundred_times() {
         ports: Vec::new(),
         endpoints: vec![pb::Endpoint::default(); 1_000_000],
     };
-    let (mut read, mut dropped) = Default::default();
+    let (mut read, mut dropped) = (EndpointMap::default(), Vec::new());
     let set = pb::EndpointSet { groups: vec![group], more: false };
     read_endpoints(set, &mut read, &mut dropped).unwrap();
     assert_eq!((read.len(), dropped.len()), (0, MAX_DROPPED));

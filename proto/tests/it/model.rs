@@ -2,9 +2,9 @@
 
 use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, Namespace, Region, ServiceKey, ServiceName};
 use mcs_core::model::{
-    Change, Conflict, ConflictField, Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GoodPort,
-    GroupKey, Header, ImportDefinition, InternalTrafficPolicy, IpFamily, MemberState, Object, ObjectKey,
-    Part, PartSet, Participant, Port, Protocol, Section, ServiceType, SessionAffinity,
+    Change, Conflict, ConflictField, Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, Frame,
+    GoodPort, GroupKey, Header, ImportDefinition, InternalTrafficPolicy, IpFamily, MemberState, Object,
+    ObjectKey, Part, PartSet, Participant, Port, Protocol, Section, ServiceType, SessionAffinity,
 };
 use mcs_core::registry::Op;
 use mcs_core::time::WallTime;
@@ -137,11 +137,11 @@ pub(crate) fn endpoints() -> impl Strategy<Value = EndpointSet> {
                 node_name,
             });
     vec((vec(port, 0..3), address, endpoint), 0..12).prop_map(|members| {
-        let mut set = EndpointSet::default();
+        let mut set = EndpointMap::default();
         for (ports, address, endpoint) in members {
             set.insert(GroupKey::new(IpFamily::of(address), ports), address, endpoint);
         }
-        set
+        set.pack()
     })
 }
 
@@ -237,7 +237,7 @@ pub(crate) fn frame() -> impl Strategy<Value = Frame> {
 pub(crate) fn many(count: u32) -> EndpointSet {
     let port = EndpointPort { name: "http".to_owned(), port: Some(8080), ..EndpointPort::default() };
     let group = GroupKey::new(IpFamily::V4, [port]);
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     for index in 0..count {
         let endpoint = Endpoint {
             ready: Some(true),
@@ -249,5 +249,5 @@ pub(crate) fn many(count: u32) -> EndpointSet {
         };
         set.insert(group.clone(), IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + index)), endpoint);
     }
-    set
+    set.pack()
 }

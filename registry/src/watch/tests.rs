@@ -1,11 +1,14 @@
 //! Watchers that read slowly, which no network makes slow to order.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, ServiceKey};
-use mcs_core::model::{Change, EndpointSet, ExportSpec, Object, ObjectKey, Since};
+use mcs_core::model::{
+    Change, Endpoint, EndpointMap, EndpointSet, ExportSpec, GroupKey, IpFamily, Object, ObjectKey, Since,
+};
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::ManualClock;
 use mcs_core::timing::DEFAULT_LEASE;
@@ -66,17 +69,35 @@ async fn what_changes_while_a_snapshot_is_told_follows_before_its_end() {
 async fn a_change_is_the_same_bytes_for_every_watcher() {
     let mut exporter = Exporter::new();
     exporter.put("cart");
-    let steps = |key: ObjectKey| exporter.clusterset.shown(|shown| shown.log.get(&key).cloned()).unwrap();
-    let part = steps(ObjectKey::Part(key("cart"), cluster()));
     let mut told = Vec::new();
     for _ in 0..3 {
         let mut watcher = exporter.watch();
+        // Begin, section, header, part.
         for _ in 0..4 {
             told.push(watcher.stream.next().await.unwrap().unwrap());
         }
     }
-    let shared = told.iter().filter(|step| step.shares_bytes_with(&part[0])).count();
-    assert_eq!(shared, 3);
+    let shared = |of: &EncodedStep| told.iter().filter(|step| step.shares_bytes_with(of)).count();
+    assert_eq!(told[1..4].iter().map(shared).collect::<Vec<_>>(), [3, 3, 3]);
+}
+
+#[tokio::test]
+async fn an_old_part_is_told_like_a_new_one_and_the_messages_of_a_large_one_are_kept() {
+    let mut exporter = Exporter::new();
+    exporter.put_endpoints("small", 10);
+    exporter.put_endpoints("large", 10_000);
+    // Begin, section, headers, then the parts by name.
+    let new = exporter.watch().read_encoded(6).await;
+    // All that was new makes room for this.
+    for _ in 0..2_000 {
+        exporter.put_endpoints("other", 50);
+    }
+    for _ in 0..2 {
+        let old = exporter.watch().read_encoded(8).await;
+        let ([.., large, small], [.., old_large, _, old_small]) = (&new[..], &old[..]) else { panic!() };
+        assert!(old_large.shares_bytes_with(large) && !old_small.shares_bytes_with(small));
+        assert_eq!(old_small, small);
+    }
 }
 
 #[tokio::test]
@@ -271,6 +292,16 @@ impl Exporter {
         });
     }
 
+    fn put_endpoints(&mut self, name: &str, count: u32) {
+        let mut endpoints = EndpointMap::default();
+        for number in 0..count {
+            endpoints.insert(GroupKey::new(IpFamily::V4, []), IpAddr::V4(number.into()), Endpoint::default());
+        }
+        let leaf = Leaf::from_bytes(u128::from(self.seq).to_be_bytes());
+        let (spec, endpoints) = (Arc::new(ExportSpec::default()), Arc::new(endpoints.pack()));
+        self.write(Op::Put { key: key(name), leaf, spec, endpoints });
+    }
+
     fn delete(&mut self, name: &str) {
         self.write(Op::Delete { key: key(name) });
     }
@@ -290,6 +321,15 @@ struct Reader {
 }
 
 impl Reader {
+    /// Reads as many messages.
+    async fn read_encoded(&mut self, count: usize) -> Vec<EncodedStep> {
+        let mut steps = Vec::new();
+        while steps.len() < count {
+            steps.push(self.stream.next().await.unwrap().unwrap());
+        }
+        steps
+    }
+
     /// Reads as many frames.
     async fn read(&mut self, count: usize) -> Vec<Frame> {
         let mut frames = Vec::new();

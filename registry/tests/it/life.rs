@@ -13,7 +13,9 @@ use mcs_proto::pb::sync_request::Step;
 use tonic::transport::Endpoint;
 
 use crate::logged::Logged;
-use crate::started::{LEASE, Started, endpoints, id, key, leaf, member, prod, put, registration, spec};
+use crate::started::{
+    LEASE, Started, endpoints_and_loopback, id, key, leaf, member, prod, put, registration, spec,
+};
 
 #[tokio::test]
 async fn a_cluster_can_be_followed_from_its_registration_to_its_removal() {
@@ -208,8 +210,6 @@ fn named(port: &str) -> Op {
 }
 
 fn with_loopback(name: &str) -> Op {
-    let mut all = endpoints(1);
-    let group = all.groups().keys().next().unwrap().clone();
-    all.insert(group, "127.0.0.1".parse().unwrap(), model::Endpoint::default());
+    let all = endpoints_and_loopback(1, 1);
     Op::Put { key: key(name), leaf: Leaf::default(), spec: Arc::new(spec()), endpoints: Arc::new(all) }
 }

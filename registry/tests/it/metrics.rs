@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use mcs_core::model::{Endpoint, ExportSpec, ServiceType, Since};
+use mcs_core::model::{ExportSpec, ServiceType, Since};
 use mcs_core::registry::Op;
 use mcs_core::version::{Leaf, Sum};
 
 use mcs_runtime::tls::testing::Ca;
 
-use crate::started::{LEASE, LIMIT, Started, endpoints, http, id, key, member, prod, put, spec};
+use crate::started::{
+    LEASE, LIMIT, Started, endpoints, endpoints_and_loopback, http, id, key, member, prod, put, spec,
+};
 use crate::tls::Secret;
 
 /// Every series of a registry that was told everything of [`busy`]. A value that depends on timing is `*`, and the
@@ -114,9 +116,7 @@ async fn busy() -> (Started, mcs_proto::client::WatchStream) {
     let headless = ExportSpec { service_type: ServiceType::Headless, ..spec() };
     let mut named = spec();
     named.ports[0].name = "Web".to_owned();
-    let mut loopback = endpoints(1);
-    let group = loopback.groups().keys().next().unwrap().clone();
-    loopback.insert(group, "127.0.0.1".parse().unwrap(), Endpoint::default());
+    let loopback = endpoints_and_loopback(1, 1);
     west.write(&[
         definition("cart", headless),
         definition("named", named),

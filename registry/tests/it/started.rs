@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Region, ServiceKey};
 use mcs_core::model::{
-    Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, IpFamily, Port, Since,
+    Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, IpFamily, Port, Since,
 };
 use mcs_core::registry::{Op, Policy, Registration};
 use mcs_core::time::{ManualClock, WallTime};
@@ -209,15 +209,21 @@ pub(crate) fn spec() -> ExportSpec {
 
 /// Endpoints 10.0.0.0 and on, on port 8080.
 pub(crate) fn endpoints(count: u32) -> EndpointSet {
+    endpoints_and_loopback(count, 0)
+}
+
+/// [`endpoints`], and 127.0.0.1 and on, which no other cluster could use.
+pub(crate) fn endpoints_and_loopback(count: u32, loopback: u8) -> EndpointSet {
     let port = EndpointPort { name: "http".to_owned(), port: Some(8080), ..EndpointPort::default() };
     let group = GroupKey::new(IpFamily::V4, [port]);
-    let mut set = EndpointSet::default();
-    for index in 0..count {
+    let mut set = EndpointMap::default();
+    let addresses = (0..count).map(|index| Ipv4Addr::from(0x0a00_0000 + index));
+    for address in addresses.chain((1..=loopback).map(|last| Ipv4Addr::new(127, 0, 0, last))) {
         let endpoint =
             Endpoint { ready: Some(true), zone: Some("eu-west-1a".to_owned()), ..Endpoint::default() };
-        set.insert(group.clone(), IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + index)), endpoint);
+        set.insert(group.clone(), IpAddr::V4(address), endpoint);
     }
-    set
+    set.pack()
 }
 
 /// A set as it was told, all of it readable.

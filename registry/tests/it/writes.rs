@@ -1,7 +1,7 @@
 //! Registrations, renewals, writes and removals.
 
 use mcs_core::ids::ServiceKey;
-use mcs_core::model::{Change, Endpoint, EndpointSet, Frame, MemberState, Object};
+use mcs_core::model::{Change, Endpoint, EndpointMap, EndpointSet, Frame, MemberState, Object};
 use mcs_core::registry::Op;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::started::{
-    LEASE, Started, endpoints, http, id, key, leaf, member, prod, put, read_set, registration,
+    LEASE, Started, endpoints, endpoints_and_loopback, http, id, key, leaf, member, prod, put, read_set,
+    registration,
 };
 
 #[tokio::test]
@@ -89,12 +90,8 @@ async fn a_refused_export_and_a_bad_endpoint_hold_up_nothing_else() {
     let mut broken = (*spec).clone();
     broken.ports[0].name = "Web".to_owned();
     let bad = Op::Put { key: key("bad"), leaf: Leaf::default(), spec: Arc::new(broken), endpoints };
-    let loopback = {
-        let mut set = crate::started::endpoints(1);
-        let group = set.groups().keys().next().unwrap().clone();
-        set.insert(group, "127.0.0.1".parse().unwrap(), mcs_core::model::Endpoint::default());
-        Op::Put { key: key("half"), leaf: Leaf::default(), spec, endpoints: Arc::new(set) }
-    };
+    let half = Arc::new(endpoints_and_loopback(1, 1));
+    let loopback = Op::Put { key: key("half"), leaf: Leaf::default(), spec, endpoints: half };
     let alone = Op::PutEndpoints {
         key: key("alone"),
         leaf: Leaf::default(),
@@ -179,21 +176,22 @@ async fn the_conditions_of_endpoints_are_told_as_they_were_put() {
     let registry = Started::new().await;
     let mut east = registry.register("east").await;
     let Op::Put { key, leaf, spec, endpoints } = put("cart", 1) else { panic!() };
-    let (group, _) = endpoints.groups().iter().next().unwrap();
-    let mut set = EndpointSet::default();
+    let group = endpoints.groups().next().unwrap().key;
+    let mut map = EndpointMap::default();
     let said = |number: usize| [None, Some(false), Some(true)][number % 3];
     let mut all = Vec::new();
     for number in 0..27 {
         let (ready, serving, terminating) = (said(number), said(number / 3), said(number / 9));
         let endpoint = Endpoint { ready, serving, terminating, ..Endpoint::default() };
         let address = Ipv4Addr::new(10, 0, 0, u8::try_from(number).unwrap());
-        set.insert(group.clone(), address.into(), endpoint);
+        map.insert(group.clone(), address.into(), endpoint);
         let mut told = json!({"address": address.to_string()});
         for (name, value) in [("ready", ready), ("serving", serving), ("terminating", terminating)] {
             value.into_iter().for_each(|value| told[name] = value.into());
         }
         all.push(told);
     }
+    let set = map.pack();
     let op = Op::Put { key, leaf, spec, endpoints: Arc::new(set.clone()) };
     assert_eq!(east.write(&[op]).await.results.len(), 1);
 
@@ -328,14 +326,8 @@ async fn an_answer_names_a_hundred_endpoints_that_were_left_out() {
     let registry = Started::new().await;
     let mut east = registry.register("east").await;
     let loopback = |name: &str| {
-        let Op::Put { key, leaf, spec, endpoints } = put(name, 1) else { panic!() };
-        let mut all = (*endpoints).clone();
-        let (group, members) = endpoints.groups().iter().next().unwrap();
-        let one = members.values().next().unwrap();
-        for last in 0..80 {
-            all.insert(group.clone(), std::net::Ipv4Addr::new(127, 0, 0, last).into(), one.clone());
-        }
-        Op::Put { key, leaf, spec, endpoints: Arc::new(all) }
+        let Op::Put { key, leaf, spec, .. } = put(name, 1) else { panic!() };
+        Op::Put { key, leaf, spec, endpoints: Arc::new(endpoints_and_loopback(1, 80)) }
     };
     let written = east.write(&[loopback("cart"), loopback("till")]).await;
     let of = |name: &str| written.dropped.iter().filter(|(key, _)| key.name.as_str() == name).count();

@@ -6,7 +6,7 @@ use crate::witness::{Act, Before, Facts, Kind, Members, Witness};
 use mcs_core::ids::{ClusterId, ServiceKey};
 use mcs_core::log::StateLog;
 use mcs_core::merge::{Exported, merge};
-use mcs_core::model::{Header, MemberState, Object, ObjectKey, Part, Section};
+use mcs_core::model::{MemberState, Object, ObjectKey, Part, Section};
 use mcs_core::registry::{Member, Refused, Registry};
 use mcs_core::time::Timestamp;
 use mcs_core::timing::MAX_TICK;
@@ -98,7 +98,7 @@ pub(crate) fn invariant_06_list_and_log_agree(registry: &Registry, log: &StateLo
         ObjectKey::Section(cluster) => {
             registry.member(cluster).map(|member| Object::Section(section(member)))
         }
-        ObjectKey::Header(service) => header(registry, service).map(|header| Object::Header(header.clone())),
+        ObjectKey::Header(service) => registry.header(service).map(Object::Header),
         ObjectKey::Part(service, cluster) => {
             registry.member(cluster).and_then(|member| part(member, service))
         }
@@ -116,7 +116,7 @@ pub(crate) fn invariant_06_a_merge_is_fresh(registry: &Registry, service: &Servi
             Some((cluster.clone(), exported))
         })
         .collect();
-    let held = header(registry, service);
+    let held = registry.header(service);
     let mut fresh = merge(&exports);
     for (participant, held) in fresh
         .iter_mut()
@@ -130,13 +130,13 @@ pub(crate) fn invariant_06_a_merge_is_fresh(registry: &Registry, service: &Servi
         );
         participant.version = held.version;
     }
-    assert_eq!(held, fresh.as_ref(), "invariant 6: the merge of {service}");
+    assert_eq!(held, fresh, "invariant 6: the merge of {service}");
 }
 
 /// 6. What lists show, what the log replays to, and a fresh merge of all exports are one.
 pub(crate) fn invariant_06_list_log_and_merge_agree(registry: &Registry, log: &StateLog<Object>) {
     let mut listed: BTreeSet<ObjectKey> =
-        registry.headers().map(|(service, _)| ObjectKey::Header(service.clone())).collect();
+        registry.imports(None).map(|service| ObjectKey::Header(service.clone())).collect();
     for (cluster, member) in registry.members() {
         listed.insert(ObjectKey::Section(cluster.clone()));
         let exports = member.exports().keys().filter(|_| member.is_in_log());
@@ -233,10 +233,6 @@ pub(crate) fn invariant_15_a_call_changes_one_cluster(
 /// 15. An id changes hands only after the lease of the cluster that had it.
 pub(crate) fn invariant_15_an_id_changes_hands_after_its_lease(cluster: &ClusterId, before: &Facts) {
     assert_eq!(before.state, MemberState::Expired, "invariant 15: {cluster} was taken from {}", before.uid);
-}
-
-fn header<'a>(registry: &'a Registry, service: &ServiceKey) -> Option<&'a Header> {
-    registry.headers().find(|(key, _)| *key == service).map(|(_, header)| &**header)
 }
 
 fn part(member: &Member, service: &ServiceKey) -> Option<Object> {

@@ -5,8 +5,9 @@ use super::{answers, members, watch};
 use mcs_core::ids::{Build, ClustersetId, Epoch, Region};
 use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{
-    Change, Endpoint, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, Header, HeldExport, IpFamily,
-    MemberState, Object, ObjectKey, Part, PartSet, Port, Protocol, Section, SessionAffinity,
+    Change, Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, Frame, GroupKey, Header,
+    HeldExport, IpFamily, MemberState, Object, ObjectKey, Part, PartSet, Port, Protocol, Section,
+    SessionAffinity,
 };
 use mcs_core::registry::{Op, Refused, Registration};
 use mcs_core::time::WallTime;
@@ -469,7 +470,7 @@ fn spec(port: u16) -> ExportSpec {
 }
 
 fn endpoints(addresses: &[&str]) -> Arc<EndpointSet> {
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     for address in addresses {
         let address: IpAddr = address.parse().unwrap();
         let port = EndpointPort { name: "http".to_owned(), port: Some(8080), ..EndpointPort::default() };
@@ -483,7 +484,7 @@ fn endpoints(addresses: &[&str]) -> Arc<EndpointSet> {
         };
         set.insert(GroupKey::new(IpFamily::of(address), [port]), address, endpoint);
     }
-    Arc::new(set)
+    Arc::new(set.pack())
 }
 
 fn dual() -> Arc<EndpointSet> {

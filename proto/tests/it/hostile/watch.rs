@@ -2,7 +2,9 @@
 
 use super::texts::is_plain;
 use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
-use mcs_core::model::{Endpoint, EndpointSet, Frame, GroupKey, IpFamily, MemberState, Object, ObjectKey};
+use mcs_core::model::{
+    Endpoint, EndpointMap, EndpointSet, Frame, GroupKey, IpFamily, MemberState, Object, ObjectKey,
+};
 use mcs_core::time::Timestamp;
 use mcs_core::version::Version;
 use mcs_core::view::{Applied, AppliedSource, Decision, Source, View, Wanted};
@@ -245,10 +247,10 @@ fn assert_reads_back(frame: &Frame) {
 }
 
 fn own_endpoints() -> Arc<EndpointSet> {
-    let mut set = EndpointSet::default();
+    let mut set = EndpointMap::default();
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     set.insert(GroupKey::new(IpFamily::V4, []), address, Endpoint::default());
-    Arc::new(set)
+    Arc::new(set.pack())
 }
 
 pub fn id(cluster: &str) -> ClusterId {
