@@ -153,9 +153,9 @@ async fn follow(
             frame = frames.next() => match frame {
                 Ok(frame) => {
                     // Not before some word of progress, for it passes soon where a registry was restarted.
-                    let progress = matches!(&frame, Frame::Progress { .. });
-                    if progress && std::mem::replace(split, lead.view().is_split()) != lead.view().is_split() {
-                        log_split(registry, *split);
+                    let is_split = lead.view().is_split();
+                    if matches!(&frame, Frame::Progress { .. }) && std::mem::replace(split, is_split) != is_split {
+                        log_split(registry, is_split);
                     }
                     if let Err(failed) = take(lead, registry, frame, failures) {
                         return failed;

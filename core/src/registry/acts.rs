@@ -49,6 +49,7 @@ impl Registry {
         uid: &ClusterUid,
         now: Timestamp,
     ) -> Result<(), Refused> {
+        self.tick(now);
         self.check_holder(cluster, uid)?;
         let Some(member) = self.members.get_mut(cluster) else { return Err(unknown(cluster)) };
         let per_second = self.policy.max_writes_per_second;

@@ -86,7 +86,7 @@ fn rows_of(total: usize, ours: &Memory, peer: &Memory, is_judged: bool, named: &
     let megabytes = |what: &str, ours: f64, peer: f64| Row {
         peer: Some(peer / 1e6),
         ratio: Ratios::of([(ours, peer)]),
-        ..Row::new("G7", format!("{what}; etcd: {named}"), Unit::Megabytes, ours / 1e6)
+        ..Row::new("G7", format!("{what}, etcd with {named}"), Unit::Megabytes, ours / 1e6)
     };
     let judged = |limit: f64| is_judged.then_some(limit);
     #[expect(clippy::cast_precision_loss, reason = "a count of what is held in memory")]
@@ -100,7 +100,7 @@ fn rows_of(total: usize, ours: &Memory, peer: &Memory, is_judged: bool, named: &
             ratio: Ratios::of([(each(ours), each(peer))]),
             ..Row::new(
                 "G7",
-                format!("an endpoint, above the empty process; etcd: {named}"),
+                format!("an endpoint, above the empty process, etcd with {named}"),
                 Unit::Bytes,
                 each(ours),
             )
