@@ -1,6 +1,6 @@
 //! `mcs-controller leave`: takes the cluster out of its clusterset.
 //!
-//! In this order, each step within [`STEP`], so that nothing that is taken away comes back:
+//! In this order, each step within `STEP`, so that nothing that is taken away comes back:
 //!
 //! 1. the Lease is taken from the running leader, and marked: controllers that run then do nothing any more until they
 //!    are started anew, and nobody leads before this is over (`lease`);
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// How long one step may take (controller contract: leaving).
+/// How long one step may take.
 const STEP: Duration = Duration::from_secs(60);
 
 /// Takes the cluster out, as far as it can.

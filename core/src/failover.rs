@@ -1,6 +1,6 @@
 //! Which of several registries a controller talks to.
 //!
-//! URLs are in order: the first healthy one is used (controller contract: failover). The machine is told how calls end
+//! URLs are in order: the first healthy one is used. The machine is told how calls end
 //! and what probes find, and says which registry is next, which to probe, and which to go to while the one in use still
 //! works. It guarantees that
 //!
