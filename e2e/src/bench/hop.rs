@@ -19,7 +19,7 @@ use mcs_runtime::clock::SystemClock;
 use tokio::{
     sync::{Notify, mpsc, watch},
     task::spawn_blocking,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -32,6 +32,8 @@ use super::{
 
 /// How long the last delivery of a block may take after the last change.
 const LIMIT: Duration = Duration::from_secs(60);
+/// After a watcher was cut off.
+const COMES_AGAIN: Duration = Duration::from_millis(100);
 /// Between the decision to begin a block and its first change.
 const LEAD: Duration = Duration::from_millis(20);
 
@@ -94,17 +96,18 @@ impl<T: Target> Hop<T> {
         let (stalled, stall) = watch::channel(false);
         let finder = Finder::default();
         let mut tasks = Vec::new();
-        for watcher in 0..counted + stalling {
+        for watcher in 0..counted {
             let (address, request) = target.watch(watcher);
-            let stalls = watcher >= counted;
-            let appetite = if stalls { Appetite::SMALL } else { Appetite::LARGE };
-            let mut connection = Connection::open(address, &request, appetite).await?;
+            let mut connection = Connection::open(address, &request, Appetite::LARGE).await?;
             if target.greets() {
                 connection.greeted().await?;
             }
-            let stall = stalls.then(|| stall.clone());
-            let watching = follow(connection, watcher, Arc::clone(&board), stall, finder.clone());
+            let watching = follow(connection, watcher, Arc::clone(&board), finder.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));
+        }
+        for watcher in counted..counted + stalling {
+            let stalling = stall_and_read(Arc::clone(&target), watcher, stall.clone());
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(stalling)));
         }
         let mut lanes = Vec::new();
         for lane in 0..target.lanes() {
@@ -163,19 +166,8 @@ impl<T: Target> Hop<T> {
 }
 
 /// Reads what a watcher is told until the watch ends, which is a failure.
-async fn follow(
-    mut connection: Connection,
-    watcher: usize,
-    board: Arc<Board>,
-    mut stall: Option<watch::Receiver<bool>>,
-    finder: Finder,
-) {
+async fn follow(mut connection: Connection, watcher: usize, board: Arc<Board>, finder: Finder) {
     loop {
-        if let Some(stall) = &mut stall
-            && stall.wait_for(|stalled| !stalled).await.is_err()
-        {
-            return;
-        }
         let read = connection.read(|| {
             let now = SystemClock.elapsed();
             let (board, finder) = (&board, &finder);
@@ -185,6 +177,26 @@ async fn follow(
             board.fail(error.context(format!("watcher {watcher} failed")));
             return;
         }
+    }
+}
+
+/// Reads what a watcher is told, unless it is stalled, and looks at nothing. One that reads nothing answers no probe
+/// either, so it is cut off, and comes again.
+async fn stall_and_read<T: Target>(target: Arc<T>, watcher: usize, mut stall: watch::Receiver<bool>) {
+    loop {
+        let (address, request) = target.watch(watcher);
+        let opened = Connection::open(address, &request, Appetite::SMALL).await;
+        if let Ok(mut connection) = opened {
+            loop {
+                if stall.wait_for(|stalled| !stalled).await.is_err() {
+                    return;
+                }
+                if connection.read(|| |_: &[u8]| {}).await.is_err() {
+                    break;
+                }
+            }
+        }
+        sleep(COMES_AGAIN).await;
     }
 }
 
