@@ -10,11 +10,12 @@
 use crate::api::{AboutVersion, ClusterProperty};
 use crate::events::Events;
 use crate::metrics::Metrics;
+use crate::pages;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
 use mcs_core::ids::{ClusterId, ClustersetId, InvalidId, Region};
 use mcs_core::names::{
     ABOUT_GROUP, EVENT_IDENTITY_CHANGED, LABEL_REGION, PROPERTY_CLUSTER_ID, PROPERTY_CLUSTERSET_ID,
@@ -22,9 +23,6 @@ use mcs_core::names::{
 };
 use std::collections::BTreeMap;
 use tracing::{error, info, warn};
-
-/// How many nodes a page of their list has.
-const PAGE: u32 = 500;
 
 /// What flags say of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,31 +134,19 @@ async fn served(client: &Client) -> kube::Result<Option<AboutVersion>> {
 /// agree. None where no node says, or this controller may not ask: a region is a label, and nothing depends on it.
 async fn most_common_region(client: &Client) -> Result<Option<Region>, NotKnown> {
     let nodes = Api::<Node>::all(client.clone());
-    let mut params = ListParams::default().limit(PAGE);
     let mut counts = BTreeMap::<String, usize>::new();
-    loop {
-        let page = match nodes.list_metadata(&params).await {
-            Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                warn!(
-                    answer = status.message,
-                    "nodes cannot be listed, so no region is known: --region sets it"
-                );
-                return Ok(None);
-            }
-            Err(source) => {
-                return Err(NotKnown::Refused { what: "nodes", flag: "--region", source });
-            }
-        };
-        for node in page.items {
-            if let Some(region) = node.labels().get(LABEL_REGION) {
-                *counts.entry(region.clone()).or_default() += 1;
-            }
+    let count = |node: ObjectMeta| {
+        if let Some(region) = node.labels.and_then(|mut labels| labels.remove(LABEL_REGION)) {
+            *counts.entry(region).or_default() += 1;
         }
-        match page.metadata.continue_ {
-            Some(next) if !next.is_empty() => params.continue_token = Some(next),
-            _ => return Ok(most_common(&counts)),
+    };
+    match pages::each(&nodes, ListParams::default(), count).await {
+        Ok(()) => Ok(most_common(&counts)),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            warn!(answer = status.message, "nodes cannot be listed, so no region is known: --region sets it");
+            Ok(None)
         }
+        Err(source) => Err(NotKnown::Refused { what: "nodes", flag: "--region", source }),
     }
 }
 

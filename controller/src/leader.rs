@@ -16,10 +16,11 @@
 //! with the clock); ending the process with the leadership, as Kubernetes' controllers do (here all that a term does
 //! ends with its claim, and a standby with warm watches takes over in milliseconds).
 
+use crate::writes::as_manager;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use mcs_core::election::{Elector, Policy, Record, Write, WriteKind};
@@ -230,8 +231,7 @@ impl Candidate {
     async fn write(&mut self, write: Write, started: Timestamp) {
         let wanted = self.wanted(&write);
         let (api, name) = (self.api.clone(), self.settings.name.clone());
-        let params =
-            PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = as_manager();
         let answer = self
             .call(async move {
                 if write.create {
@@ -348,7 +348,7 @@ impl Candidate {
 
 /// What the terms of a new Lease are above: the seconds since 1970. Leaders change less often than once a second, so it
 /// is above the terms of any Lease before; a clock that is wrong costs a refusal that names the term that is needed.
-fn first_floor(clock: &dyn Clock) -> u64 {
+pub(crate) fn first_floor(clock: &dyn Clock) -> u64 {
     u64::try_from(clock.wall().unix_secs()).unwrap_or_default()
 }
 
@@ -361,7 +361,7 @@ enum Problem {
 }
 
 /// What a Lease says. One whose term cannot be read counts as one without: a registry names the term that is needed.
-fn record_of(lease: &Lease) -> Record {
+pub(crate) fn record_of(lease: &Lease) -> Record {
     let spec = lease.spec.clone().unwrap_or_default();
     let number = |number: Option<i32>| u32::try_from(number.unwrap_or_default()).unwrap_or_default();
     Record {

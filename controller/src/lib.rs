@@ -7,13 +7,15 @@
 //! |---|---|
 //! | [`args`], `config` | flags → who this controller is and how it works |
 //! | [`wiring`] | the parts and how they are put together |
-//! | `discover` | what must be known of the cluster before it can start |
+//! | `discover`, `identity` | what must be known of the cluster before it can start; its ids and region |
 //! | [`leader`], `lead` | who leads, by a Lease; what acts while this controller does |
 //! | `index`, `queue` | the objects as they were told last; the keys to look at |
 //! | `facts`, [`api`], [`crds`] | objects ↔ facts; the custom resources, and their definitions |
 //! | `exports`, `labels` | reconciles ServiceExports, and makes those that a label asks for |
 //! | `imports`, `writes` | carries out the plan of an import; every write to the API server |
 //! | `session`, `subscription` | the calls to a registry; its watch, which feeds the view |
+//! | [`leave`] | takes the cluster out, with all that was made of it |
+//! | `pages` | lists that are read once |
 //! | `events`, `metrics` | what people and Prometheus are told |
 
 pub mod api;
@@ -34,6 +36,7 @@ mod lead;
 pub mod leader;
 pub mod leave;
 mod metrics;
+mod pages;
 mod queue;
 mod session;
 mod subscription;

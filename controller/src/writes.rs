@@ -309,7 +309,8 @@ fn bound<K: Serialize>(wanted: &K, base: &ObjectMeta, version: Option<String>) -
     Ok(body)
 }
 
-fn as_manager() -> PostParams {
+/// How this controller sends whole objects.
+pub(crate) fn as_manager() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 

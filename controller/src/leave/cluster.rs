@@ -1,6 +1,7 @@
 //! Takes away what this system made of a cluster: told by its marks, in the namespaces that are watched.
 
 use crate::api::{ServiceExport, ServiceImport};
+use crate::pages;
 use anyhow::Context;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -14,8 +15,6 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Debug;
 
-/// How many objects a page of a list has.
-const PAGE: u32 = 500;
 /// How many writes are under way at once.
 const AT_ONCE: usize = 16;
 /// How often one finalizer is tried anew when somebody else changes its object.
@@ -145,20 +144,10 @@ impl Cleaner {
                 Some(namespace) => Api::namespaced(self.client.clone(), namespace),
                 None => Api::all(self.client.clone()),
             };
-            let mut params = params.clone().limit(PAGE);
-            loop {
-                let page = match api.list_metadata(&params).await {
-                    Ok(page) => page,
-                    Err(kube::Error::Api(status)) if status.code == 404 => break,
-                    Err(error) => {
-                        return Err(error).with_context(|| format!("cannot list {}", K::plural(&())));
-                    }
-                };
-                found.extend(page.items.into_iter().map(|object| object.metadata));
-                match page.metadata.continue_ {
-                    Some(next) if !next.is_empty() => params.continue_token = Some(next),
-                    _ => break,
-                }
+            match pages::each(&api, params.clone(), |object| found.push(object)).await {
+                Ok(()) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot list {}", K::plural(&()))),
             }
         }
         Ok(found)

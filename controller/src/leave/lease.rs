@@ -5,13 +5,14 @@
 //! mark. It is held for longer than a leave takes, so that no controller that is started meanwhile leads; then it is
 //! released, and the mark stays: a controller that is started afterwards joins again, and takes the mark off.
 
-use crate::leader::Settings;
+use crate::leader::{Settings, first_floor, record_of};
+use crate::writes::as_manager;
 use anyhow::{Context, bail};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ObjectMeta};
 use kube::{Client, ResourceExt};
-use mcs_core::names::{ANNOTATION_LEFT, ANNOTATION_TERM, FIELD_MANAGER};
+use mcs_core::names::{ANNOTATION_LEFT, ANNOTATION_TERM};
 use mcs_core::time::Clock;
 use std::time::Duration;
 use tracing::info;
@@ -34,11 +35,11 @@ pub(super) async fn take(client: &Client, settings: &Settings, clock: &dyn Clock
     let api: Api<Lease> = Api::namespaced(client.clone(), &settings.namespace);
     for _ in 0..TRIES {
         let found = api.get_opt(&settings.name).await.context("cannot read it")?;
-        let holder = found.as_ref().and_then(holder).map(str::to_owned);
+        let holder = found.as_ref().and_then(|lease| record_of(lease).holder);
         let wanted = wanted(found.as_ref(), settings, clock);
         let written = match found {
-            None => api.create(&params(), &wanted).await,
-            Some(_) => api.replace(&settings.name, &params(), &wanted).await,
+            None => api.create(&as_manager(), &wanted).await,
+            Some(_) => api.replace(&settings.name, &as_manager(), &wanted).await,
         };
         match written {
             Ok(lease) => {
@@ -67,18 +68,15 @@ impl Held {
         let Self { api, mut lease, .. } = self;
         let spec = lease.spec.get_or_insert_default();
         (spec.holder_identity, spec.lease_duration_seconds) = (None, Some(1));
-        api.replace(&lease.name_any(), &params(), &lease).await.context("cannot write it")?;
+        api.replace(&lease.name_any(), &as_manager(), &lease).await.context("cannot write it")?;
         Ok(())
     }
-}
-
-fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
 /// The Lease as this program holds it, with a term above that of every leader before.
 fn wanted(found: Option<&Lease>, settings: &Settings, clock: &dyn Clock) -> Lease {
     let known = found.cloned().unwrap_or_default();
+    let term = record_of(&known).term.max(first_floor(clock)).saturating_add(1);
     let mut metadata = ObjectMeta {
         name: Some(settings.name.clone()),
         namespace: Some(settings.namespace.clone()),
@@ -86,12 +84,9 @@ fn wanted(found: Option<&Lease>, settings: &Settings, clock: &dyn Clock) -> Leas
         ..known.metadata
     };
     let annotations = metadata.annotations.get_or_insert_default();
-    let term: u64 = annotations.get(ANNOTATION_TERM).and_then(|term| term.parse().ok()).unwrap_or_default();
-    let seconds = clock.wall().unix_secs();
-    let first = u64::try_from(seconds).unwrap_or_default();
-    annotations.insert(ANNOTATION_TERM.to_owned(), term.max(first).saturating_add(1).to_string());
+    annotations.insert(ANNOTATION_TERM.to_owned(), term.to_string());
     annotations.insert(ANNOTATION_LEFT.to_owned(), settings.identity.clone());
-    let now = MicroTime(jiff::Timestamp::from_second(seconds).unwrap_or_default());
+    let now = MicroTime(jiff::Timestamp::from_second(clock.wall().unix_secs()).unwrap_or_default());
     let before = known.spec.unwrap_or_default();
     let spec = LeaseSpec {
         holder_identity: Some(settings.identity.clone()),
@@ -102,8 +97,4 @@ fn wanted(found: Option<&Lease>, settings: &Settings, clock: &dyn Clock) -> Leas
         ..before
     };
     Lease { metadata, spec: Some(spec) }
-}
-
-fn params() -> PostParams {
-    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
