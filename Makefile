@@ -7,8 +7,9 @@ SHELL := bash
 # The folders of the debug and of the optimised programs.
 DEBUG := $(or $(CARGO_TARGET_DIR),target)/debug
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
-# How many histories `make sim` tries.
+# How many histories `make sim` tries, and the first of them.
 SEEDS ?= 10000
+FROM ?= 0
 CRATES := mcs-core mcs-proto mcs-runtime mcs-registry mcs-controller global-discovery-service mcs-admin mcs-e2e
 PROGRAMS := mcs-registry mcs-controller mcs-admin global-discovery-service
 
@@ -69,8 +70,8 @@ faults: ## Attack the registry with thousands of connections and slow clients, a
 	cargo test --locked -p mcs-registry --test faults -- --include-ignored --nocapture --test-threads=1
 
 .PHONY: sim
-sim: ## Try SEEDS (10000) random histories of registry and controllers
-	SEEDS=$(SEEDS) cargo test --release --locked -p mcs-core --test simulation -- --nocapture
+sim: ## Try SEEDS (10000) random histories of registry and controllers, FROM (0) on
+	FROM=$(FROM) SEEDS=$(SEEDS) cargo test --release --locked -p mcs-core --test simulation -- --nocapture
 
 # The targets are a crate of their own, which only this recipe builds; findings become tests of the workspace.
 .PHONY: fuzz

@@ -3,7 +3,7 @@
 use super::known::{Known, Service};
 use super::{Decision, Shown, Source, View, Wanted};
 use crate::ids::{ClusterId, ClusterUid, Region, ServiceKey};
-use crate::model::{GoodPort, Header, MemberState, Part, Section};
+use crate::model::{GoodPort, Header, MemberState, Part, Participant, Section};
 use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,13 +64,20 @@ impl View {
 
     pub(super) fn judge<'a>(&'a self, key: &ServiceKey, service: &'a Service) -> Judged<'a> {
         // The names of ports are those of one merge, so sources and definition must be of the same.
-        if let Some(header) = self.current(service) {
+        let Some(header) = self.current(service) else {
+            let (sources, doubtful) = self.sources(key, service, false);
+            return Judged { sources, doubtful, believed: None };
+        };
+        let older = self.older(service, header);
+        if older.is_empty() {
             let (sources, doubtful) = self.sources(key, service, true);
             if self.merge_counts(service, header, &sources) {
                 return Judged { sources, doubtful, believed: Some(header) };
             }
         }
-        let (sources, doubtful) = self.sources(key, service, false);
+        let (sources, mut doubtful) = self.sources(key, service, false);
+        // The merge counts after all when their sections say so, and is told only once.
+        doubtful.extend(older);
         Judged { sources, doubtful, believed: None }
     }
 
@@ -169,7 +176,7 @@ impl View {
         })
     }
 
-    /// Whether the merge that is told counts beside `sources`.
+    /// Whether the merge that is told, and is made from no export that is [older](View::older), counts beside `sources`.
     fn merge_counts(
         &self,
         service: &Service,
@@ -184,7 +191,13 @@ impl View {
                 || *cluster == self.own
                 || self.standing(cluster) != Standing::Unknown
         });
-        let none_older = header.participants.iter().all(|participant| {
+        all_shown && none_missing
+    }
+
+    /// The clusters of which the merge that is told takes in an older export than was merged before, as far as their
+    /// sections say.
+    fn older(&self, service: &Service, header: &Header) -> BTreeSet<ClusterId> {
+        let is_current = |participant: &&Participant| {
             let cluster = &participant.cluster;
             // Of a cluster that is gone nothing is held, and a newer definition may never come.
             if self.standing(cluster) == Standing::Gone {
@@ -202,8 +215,9 @@ impl View {
                 (None, Some(section)) => !self.lags(section),
                 (None, None) => self.is_newest(&participant.uid, participant.version),
             }
-        });
-        all_shown && none_missing && none_older
+        };
+        let older = header.participants.iter().filter(|participant| !is_current(participant));
+        older.map(|participant| participant.cluster.clone()).collect()
     }
 
     /// Notes that what is told of `cluster` for `key` was shown, if it counts.

@@ -1,7 +1,8 @@
 //! Which merge counts: not one that lacks a cluster of which something is kept, nor one of older exports.
 
-use super::feed::{Feed, GRACE, active, expired, port_of, show, syncing};
+use super::feed::{Feed, GRACE, active, expired, key, port_of, show, syncing};
 use mcs_core::view::Decision;
+use std::collections::BTreeSet;
 
 fn with_two() -> Feed {
     let mut feed = Feed::with_alpha();
@@ -57,6 +58,25 @@ fn a_merge_of_an_older_export_than_was_merged_before_does_not_count() {
     feed.part("alpha", 5, &[1]);
     feed.end(true);
     assert_eq!(feed.definition().as_deref(), Some("web"));
+}
+
+#[test]
+fn an_older_merge_counts_as_soon_as_a_section_says_that_it_is_still_the_newest() {
+    let mut feed = Feed::with_alpha();
+    feed.header_of(&port_of("web"), &[("alpha", 8)]);
+    feed.part("alpha", 8, &[1]);
+    feed.apply();
+    // A late leader wrote to this registry first, and the one after it only other endpoints.
+    feed.begin(2);
+    feed.section("gamma", active(1));
+    feed.section("alpha", active(6));
+    feed.header_of(&port_of("late"), &[("alpha", 6)]);
+    feed.part("alpha", 9, &[2]);
+    feed.end(true);
+    assert_eq!(feed.definition().as_deref(), Some("web"));
+    feed.section("alpha", active(9));
+    assert_eq!(feed.drain(), BTreeSet::from([key()]), "nothing else of it is told any more");
+    assert_eq!(feed.definition().as_deref(), Some("late"));
 }
 
 #[test]
