@@ -54,11 +54,11 @@ pub(crate) fn feed(lead: &Lead, key: &ServiceKey) -> (ExportObjects, Option<Expo
 pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
     match try_reconcile(lead, &key).await {
         Ok(outcome) => outcome,
-        Err(error) if error.is_stale() => Outcome::Failed,
+        Err(error) if error.is_stale() => Outcome::Failed { asked: error.retry_after() },
         Err(error) => {
             warn!(service = %key, %error, "export not reconciled, it is tried again");
             lead.metrics.reconcile_failed("export");
-            Outcome::Failed
+            Outcome::Failed { asked: error.retry_after() }
         }
     }
 }

@@ -61,12 +61,12 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
         Ok(outcome) => outcome,
         Err(error) if error.is_stale() => {
             debug!(service = %key, %error, "import is planned again");
-            Outcome::Failed
+            Outcome::Failed { asked: error.retry_after() }
         }
         Err(error) => {
             warn!(service = %key, %error, "import not applied, it is tried again");
             lead.metrics.reconcile_failed("import");
-            Outcome::Failed
+            Outcome::Failed { asked: error.retry_after() }
         }
     }
 }
@@ -94,7 +94,7 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
         }
     }
     warn!(service = %key, rounds = ROUNDS, "import does not settle, something else writes the same objects");
-    Ok(Outcome::Failed)
+    Ok(Outcome::Failed { asked: Duration::ZERO })
 }
 
 /// What is left when no write is: problems for people, and what the view remembers.

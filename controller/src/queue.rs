@@ -4,13 +4,14 @@
 //! times are on the clock that no one sets.
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use mcs_core::backoff::Backoff;
 use mcs_core::time::{Clock, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The wait after the first failure of a key; doubled with each further one.
+/// The longest wait after the first failure of a key; doubled with each further one.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 /// The longest wait between two tries of a key.
 const MAX_RETRY: Duration = Duration::from_secs(30);
@@ -22,8 +23,11 @@ pub(crate) enum Outcome {
     Done,
     /// Look again at this moment.
     At(Timestamp),
-    /// It failed: try again after a while.
-    Failed,
+    /// It failed: try again after a while, and not before what the API server asked for.
+    Failed {
+        /// What was asked for; zero when nothing was.
+        asked: Duration,
+    },
 }
 
 /// The keys that wait for work; see the module.
@@ -37,7 +41,7 @@ pub(crate) struct Queue<K> {
 struct State<K> {
     due: BTreeMap<K, Timestamp>,
     running: BTreeSet<K>,
-    failures: BTreeMap<K, u32>,
+    failures: BTreeMap<K, Backoff>,
 }
 
 impl<K> Default for Queue<K> {
@@ -88,7 +92,7 @@ impl<K: Ord + Clone> Queue<K> {
             };
             tokio::select! {
                 Some((key, outcome)) = running.next(), if !running.is_empty() => {
-                    self.lock().finish(key, outcome, clock.elapsed());
+                    self.lock().finish(key, outcome, clock.elapsed(), rand::random());
                 }
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(next.unwrap_or_default()), if next.is_some() => {}
@@ -125,7 +129,7 @@ impl<K: Ord + Clone> State<K> {
         self.due.iter().filter(|(key, _)| !self.running.contains(*key)).map(|(_, due)| *due).min()
     }
 
-    fn finish(&mut self, key: K, outcome: Outcome, now: Timestamp) {
+    fn finish(&mut self, key: K, outcome: Outcome, now: Timestamp, jitter: f64) {
         self.running.remove(&key);
         match outcome {
             Outcome::Done => {
@@ -135,11 +139,10 @@ impl<K: Ord + Clone> State<K> {
                 self.failures.remove(&key);
                 self.add_at(key, at);
             }
-            Outcome::Failed => {
-                let failures = self.failures.entry(key.clone()).or_default();
-                let wait = (FIRST_RETRY * 2_u32.saturating_pow(*failures)).min(MAX_RETRY);
-                *failures = failures.saturating_add(1).min(16);
-                self.add_at(key, now + wait);
+            Outcome::Failed { asked } => {
+                let first = || Backoff::new(FIRST_RETRY, MAX_RETRY);
+                let pause = self.failures.entry(key.clone()).or_insert_with(first).next_pause(asked, jitter);
+                self.add_at(key, now + pause);
             }
         }
     }
@@ -150,6 +153,7 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000);
+    const FAILED: Outcome = Outcome::Failed { asked: Duration::ZERO };
 
     #[test]
     fn a_key_that_changes_while_it_is_worked_on_is_worked_on_again() {
@@ -158,7 +162,7 @@ mod tests {
         assert_eq!(state.take(NOW), Some("cart"));
         state.add_at("cart", Timestamp::ZERO);
         assert_eq!(state.take(NOW), None);
-        state.finish("cart", Outcome::Done, NOW);
+        state.finish("cart", Outcome::Done, NOW, 1.0);
         assert_eq!(state.take(NOW), Some("cart"));
     }
 
@@ -167,20 +171,29 @@ mod tests {
         let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
         let mut waits = Vec::new();
         for _ in 0..10 {
-            state.finish("cart", Outcome::Failed, NOW);
+            state.finish("cart", FAILED, NOW, 1.0);
             waits.push(state.next_due().expect("another try").since(NOW).as_millis());
             state.due.clear();
         }
         assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
-        state.finish("cart", Outcome::Done, NOW);
-        state.finish("cart", Outcome::Failed, NOW);
+        state.finish("cart", Outcome::Done, NOW, 1.0);
+        state.finish("cart", FAILED, NOW, 1.0);
         assert_eq!(state.next_due(), Some(NOW + FIRST_RETRY));
+    }
+
+    #[test]
+    fn a_key_is_not_tried_before_what_the_api_server_asked_for() {
+        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        state.finish("cart", Outcome::Failed { asked: Duration::from_secs(7) }, NOW, 0.0);
+        let before = Timestamp::from_nanos((NOW + Duration::from_secs(7)).as_nanos() - 1);
+        assert_eq!(state.take(before), None);
+        assert_eq!(state.take(NOW + Duration::from_secs(7)), Some("cart"));
     }
 
     #[test]
     fn a_key_that_fails_and_changes_is_tried_at_once() {
         let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
-        state.finish("cart", Outcome::Failed, NOW);
+        state.finish("cart", FAILED, NOW, 1.0);
         state.add_at("cart", Timestamp::ZERO);
         assert_eq!(state.take(NOW), Some("cart"));
     }

@@ -66,6 +66,19 @@ impl WriteFailed {
         matches!(self, Self::Fenced | Self::Conflict(_) | Self::Gone | Self::NamespaceEnds)
     }
 
+    /// How long the API server asks to be left alone; zero when it does not.
+    pub(crate) fn retry_after(&self) -> Duration {
+        match self {
+            Self::Other(error) => mcs_runtime::kube::retry_after(error),
+            Self::Fenced
+            | Self::Conflict(_)
+            | Self::Gone
+            | Self::NamespaceEnds
+            | Self::TimedOut
+            | Self::Refused { .. } => Duration::ZERO,
+        }
+    }
+
     /// What the failure of a JSON patch means: a test that does not hold is answered like an invalid object.
     fn of_patch(self) -> Self {
         match self {

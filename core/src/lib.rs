@@ -19,7 +19,7 @@
 //! | [`ids`], [`names`], [`limits`], [`validate`] | what a name, label, count and endpoint may be |
 //! | [`text`] | how texts from outside are shown |
 //! | [`time`], [`timing`], [`lease`] | deadlines: every duration in one table, every comparison at one place |
-//! | [`rate`] | how often something may happen |
+//! | [`rate`], [`backoff`] | how often something may happen; how long to wait before the next try |
 //! | [`model`], [`version`] | what is exported and imported; which of two statements is newer; what differs |
 //! | [`merge`] | exports of one Service → one import and its conflicts |
 //! | [`registry`], [`log`], [`watch`] | members, leases, wholeness; the state log and those who follow it |
@@ -31,6 +31,7 @@
 //! | [`election`] | who leads, and until when it may write |
 //! | [`slices`], [`pools`] | slice facts and registrations → pools and router replicas |
 
+pub mod backoff;
 pub mod conditions;
 pub mod election;
 pub mod failover;

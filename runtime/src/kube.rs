@@ -37,3 +37,14 @@ pub async fn client() -> Result<Client, NoClient> {
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
+
+/// How long the API server asks to be left alone (`Retry-After`); zero when it does not.
+pub fn retry_after(error: &::kube::Error) -> Duration {
+    match error {
+        ::kube::Error::Api(status) => {
+            let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+            Duration::from_secs(asked.into())
+        }
+        _ => Duration::ZERO,
+    }
+}
