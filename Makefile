@@ -91,7 +91,7 @@ fuzz: ## Fuzz TARGET (see fuzz/fuzz_targets) for MINUTES (10); needs nightly Rus
 # --- check -----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: fmt-check clippy doc crds-check openapi-check cases-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
+lint: fmt-check clippy doc crds-check openapi-check config-check cases-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -148,6 +148,14 @@ openapi-check:
 .PHONY: cases-check
 cases-check: ## Fail if the table of cases names other tests than name the cases
 	.ci/check-cases
+
+.PHONY: config
+config: ## Write docs/configuration.md anew from the flags of the programs
+	UPDATE_CONFIG=1 cargo test --locked -p mcs-e2e --test it configuration:: | .ci/some-tests
+
+.PHONY: config-check
+config-check:
+	cargo test --locked -p mcs-e2e --test it configuration:: | .ci/some-tests
 
 .PHONY: crds
 crds: ## Write the CRDs anew from the types of the controller

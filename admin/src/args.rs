@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use mcs_core::timing::Timing;
 use mcs_proto::client::RegistryClient;
 use mcs_proto::url::{InvalidUrl, RegistryUrl, Scheme};
-use mcs_runtime::args::{Check, LogArgs};
+use mcs_runtime::args::{Check, LogArgs, MCS};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::logs;
 use mcs_runtime::tls::Metrics;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Shows what a clusterset consists of
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mcs-admin", mut_args(|flag| flag.global(true)))]
-pub(crate) struct Args {
+pub struct Args {
     // Plaintext needs no further flag here, unlike in a controller, where a URL decides for good where a cluster's
     // traffic goes: this program only reads, sends nothing secret, and its user sees the URL that was typed.
     /// URL of a registry's gRPC port, as in `https://registry.example:9090`; may be repeated or comma-separated: the
@@ -56,8 +56,13 @@ impl Check for Args {
 }
 
 impl Args {
+    /// Reads the flags, or ends the process: with exit code 2 and one line when they are refused.
+    pub fn parse() -> Self {
+        mcs_runtime::args::parse(&MCS)
+    }
+
     /// Runs the subcommand.
-    pub(crate) fn run(self) -> ExitCode {
+    pub fn run(self) -> ExitCode {
         match self.try_run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
