@@ -66,6 +66,9 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
         Err(error) => {
             warn!(service = %key, %error, "import not applied, it is tried again");
             lead.metrics.reconcile_failed("import");
+            if let WriteFailed::Refused { code, message } = &error {
+                tell_refused(lead, &key, *code, message).await;
+            }
             Outcome::Failed { asked: error.retry_after() }
         }
     }
@@ -108,16 +111,18 @@ async fn settle(
     if *decision == Decision::Remove {
         lead.view().removed(key);
     }
-    if reports.is_empty() {
-        if let Some(import) = &objects.import {
-            PROBLEMS.iter().for_each(|reason| lead.events.over(&import.object_ref(&()), reason));
-        }
-        return Outcome::Done;
-    }
+    let mut told = BTreeSet::new();
     for report in reports {
         if let Step::Report(problem) = report {
-            tell(lead, key, objects, problem).await;
+            told.insert(tell(lead, key, objects, problem).await);
         }
+    }
+    if let Some(import) = &objects.import {
+        let over = PROBLEMS.iter().filter(|reason| !told.contains(*reason));
+        over.for_each(|reason| lead.events.over(&import.object_ref(&()), reason));
+    }
+    if told.is_empty() {
+        return Outcome::Done;
     }
     Outcome::At(lead.clock.elapsed() + LOOK_AGAIN)
 }
@@ -268,7 +273,19 @@ fn note_node_hints(lead: &Lead, wanted: &WantedSlice, written: &EndpointSlice) {
     }
 }
 
-async fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: Problem) {
+/// Tells what the API server says to an object of an import that it does not take, such as a quota or a policy: who
+/// looks at the ServiceImport could not know. One that is not there yet can only be told of in the log.
+async fn tell_refused(lead: &Lead, key: &ServiceKey, code: u16, message: &str) {
+    if let Some(import) = read(lead, key).0.import {
+        let note = format!(
+            "the API server refuses to take an object of this import ({code}): {message}; it is tried again"
+        );
+        lead.events.warn(&import.object_ref(&()), names::EVENT_IMPORT_FAILED, note).await;
+    }
+}
+
+/// Tells of a problem; answers the reason of the Event.
+async fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: Problem) -> &'static str {
     let import = objects.import.as_ref().map(|import| import.object_ref(&()));
     let (object, reason, note) = match problem {
         Problem::Foreign { kind: Kind::ServiceImport, name } => (
@@ -289,7 +306,7 @@ async fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: P
             import,
             names::EVENT_SLICE_SKIPPED,
             format!(
-                "EndpointSlice {name} has the name of an imported slice but was not made by this controller; delete it so that the import can be completed"
+                "EndpointSlice {name} has the name of an imported slice but was not made by this controller; it is left alone, and what it would hold is in a slice of another name"
             ),
         ),
         Problem::FamilyNotSupported { families } => {
@@ -305,4 +322,5 @@ async fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: P
         Some(object) => lead.events.warn(&object, reason, note).await,
         None => warn!(service = %key, reason, note, "import is not complete"),
     }
+    reason
 }

@@ -20,7 +20,10 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
 use kube::{Resource, ResourceExt};
 use mcs_core::ids::ServiceKey;
-use mcs_core::names::{LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_SERVICE, MANAGED_BY};
+use mcs_core::names::{
+    ANNOTATION_DERIVED_SERVICE, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_SERVICE, MANAGED_BY,
+    derived_service_of_slice, is_derived_service_name,
+};
 use mcs_runtime::ready::Handle;
 use objects::{Name, Objects, name_of};
 use std::collections::BTreeSet;
@@ -67,7 +70,7 @@ pub(crate) struct ImportObjects {
     pub(crate) import: Option<Arc<ServiceImport>>,
     /// The Service of the derived name.
     pub(crate) service: Option<Arc<Service>>,
-    /// The slices that name the import or the derived Service.
+    /// The slices that name the import or the derived Service by a label, or are called as if they were its own.
     pub(crate) slices: Vec<Arc<EndpointSlice>>,
 }
 
@@ -172,7 +175,8 @@ impl Index {
         }
     }
 
-    fn finish_relist<K: Kind>(&self, scope: Option<&str>, listed: &BTreeSet<Name>) {
+    /// Takes that nothing exists in `scope` but what is `listed`.
+    pub(crate) fn finish_relist<K: Kind>(&self, scope: Option<&str>, listed: &BTreeSet<Name>) {
         let missing = K::objects(&mut self.lock()).missing(scope, listed);
         debug!(kind = %K::kind(&()), namespace = scope, objects = listed.len(), gone = missing.len(), "listed");
         for meta in missing {
@@ -210,6 +214,11 @@ impl Index {
         let relabelled =
             |slice: &&Arc<EndpointSlice>| label(slice.as_ref(), LABEL_SLICE_SERVICE) != Some(derived);
         slices.extend(inner.slices.labelled(namespace, LABEL_SERVICE_NAME, name).filter(relabelled).cloned());
+        let prefix = format!("{derived}-");
+        let unlabelled =
+            |slice: &&Arc<EndpointSlice>| label(slice.as_ref(), LABEL_SERVICE_NAME) != Some(name);
+        let called = inner.slices.named_like(namespace, &prefix).filter(relabelled).filter(unlabelled);
+        slices.extend(called.cloned());
         ImportObjects {
             import: inner.service_imports.get(namespace, name).cloned(),
             service: inner.services.get(namespace, derived).cloned(),
@@ -274,16 +283,32 @@ impl Index {
     }
 }
 
+impl Inner {
+    /// Queues the import whose derived Service is called `derived`, for an object that does not say so itself: one of
+    /// somebody else, which is in the way or was.
+    fn queue_import_of(&self, index: &Index, namespace: &str, derived: &str) {
+        if !is_derived_service_name(derived) {
+            return;
+        }
+        for import in self.service_imports.named_like(namespace, "") {
+            if import.annotations().get(ANNOTATION_DERIVED_SERVICE).is_some_and(|known| known == derived) {
+                index.queue_import(namespace, &import.name_any());
+            }
+        }
+    }
+}
+
 impl Kind for Service {
     fn objects(inner: &mut Inner) -> &mut Objects<Self> {
         &mut inner.services
     }
 
-    fn touched(&self, _: &Inner, index: &Index) {
+    fn touched(&self, inner: &Inner, index: &Index) {
         let (namespace, name) = name_of(&self.metadata);
         index.queue_export(&namespace, &name);
-        if let Some(imported) = label(self, LABEL_SERVICE_NAME) {
-            index.queue_import(&namespace, imported);
+        match label(self, LABEL_SERVICE_NAME) {
+            Some(imported) => index.queue_import(&namespace, imported),
+            None => inner.queue_import_of(index, &namespace, &name),
         }
     }
 }
@@ -316,16 +341,21 @@ impl Kind for EndpointSlice {
     }
 
     fn touched(&self, inner: &Inner, index: &Index) {
-        let (namespace, _) = name_of(&self.metadata);
-        if let Some(imported) = label(self, LABEL_SERVICE_NAME) {
+        let (namespace, name) = name_of(&self.metadata);
+        let (imported, service) = (label(self, LABEL_SERVICE_NAME), label(self, LABEL_SLICE_SERVICE));
+        if let Some(imported) = imported {
             index.queue_import(&namespace, imported);
         }
-        let Some(service) = label(self, LABEL_SLICE_SERVICE) else { return };
-        index.queue_export(&namespace, service);
-        // Slices that Kubernetes makes for a derived Service, when somebody gave it a selector, name no import.
-        let derived = inner.services.get(&namespace, service);
-        if let Some(imported) = derived.and_then(|derived| label(&**derived, LABEL_SERVICE_NAME)) {
-            index.queue_import(&namespace, imported);
+        if let Some(service) = service {
+            index.queue_export(&namespace, service);
+            // Slices that Kubernetes makes for a derived Service, when somebody gave it a selector, name no import.
+            let derived = inner.services.get(&namespace, service);
+            if let Some(imported) = derived.and_then(|derived| label(&**derived, LABEL_SERVICE_NAME)) {
+                index.queue_import(&namespace, imported);
+            }
+        }
+        if let (None, Some(derived)) = (imported, derived_service_of_slice(&name)) {
+            inner.queue_import_of(index, &namespace, derived);
         }
     }
 }

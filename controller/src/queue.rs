@@ -68,6 +68,12 @@ impl<K: Ord + Clone> Queue<K> {
         self.lock().due.len()
     }
 
+    /// The keys that wait, which wait no longer.
+    #[cfg(test)]
+    pub(crate) fn take_all(&self) -> Vec<K> {
+        std::mem::take(&mut self.lock().due).into_keys().collect()
+    }
+
     /// Works on keys as they become due, at most `concurrency` at a time, until dropped.
     pub(crate) async fn work<F: Future<Output = Outcome>>(
         &self,

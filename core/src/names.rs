@@ -177,15 +177,18 @@ pub const EVENT_ENDPOINTS_DROPPED: &str = "EndpointsDropped";
 pub const EVENT_FQDN_SKIPPED: &str = "FqdnSlicesSkipped";
 /// On a ServiceImport of another implementation: it is left alone.
 pub const EVENT_IMPORT_SKIPPED: &str = "ServiceImportNotOurs";
-/// On a Service that has the name of a derived Service: it is left alone.
+/// On a ServiceImport: somebody else's Service has the name of its derived Service, and is left alone.
 pub const EVENT_SERVICE_SKIPPED: &str = "DerivedServiceNotOurs";
-/// On an EndpointSlice that has the name of an imported one: it is left alone.
+/// On a ServiceImport: somebody else's EndpointSlice has the name of one of its own, and is left alone.
 pub const EVENT_SLICE_SKIPPED: &str = "EndpointSliceNotOurs";
 /// On a ClusterProperty: its value is another than the controller goes by.
 pub const EVENT_IDENTITY_CHANGED: &str = "ClusterIdentityChanged";
-/// On a ServiceImport, a derived Service or a slice: the API server refused to take it.
+/// On a ServiceImport: the API server refused to take an object of it, or gives no Service its address families; the
+/// message says why.
 pub const EVENT_IMPORT_FAILED: &str = "ImportFailed";
 
+/// How the name of a derived Service begins.
+const DERIVED: &str = "derived-";
 /// How many base32hex characters of a hash a made name has: 50 bits.
 const HASH_CHARS: u32 = 10;
 
@@ -193,7 +196,19 @@ const HASH_CHARS: u32 = 10;
 /// `namespace/name`.
 pub fn derived_service_name(key: &ServiceKey) -> String {
     let hash = base32hex(Sha256::digest(key.to_string()).into());
-    format!("derived-{hash}")
+    format!("{DERIVED}{hash}")
+}
+
+/// Whether a Service may be called so because it is in the place of a derived one. It tells what to look at, never
+/// whose it is.
+pub fn is_derived_service_name(name: &str) -> bool {
+    name.strip_prefix(DERIVED).is_some_and(|hash| hash.len() == HASH_CHARS as usize)
+}
+
+/// The name of the derived Service in the name of an imported slice ([`slice_name`]); like
+/// [`is_derived_service_name`], it tells what to look at.
+pub fn derived_service_of_slice(name: &str) -> Option<&str> {
+    name.rsplitn(3, '-').nth(2).filter(|derived| is_derived_service_name(derived))
 }
 
 /// The name of the imported slice in `slot` of `cluster`'s endpoints of `group`, under the derived Service

@@ -59,6 +59,17 @@ impl<K: Resource> Objects<K> {
             .filter_map(move |name| self.objects.get(&(namespace.clone(), name.clone())))
     }
 
+    /// The objects of a namespace whose names begin with `prefix`, by name.
+    pub(crate) fn named_like<'a>(
+        &'a self,
+        namespace: &'a str,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<K>> {
+        let from = (namespace.to_owned(), prefix.to_owned());
+        let like = move |(known, name): &&Name| known == namespace && name.starts_with(prefix);
+        self.objects.range(from..).take_while(move |(name, _)| like(name)).map(|(_, object)| object)
+    }
+
     /// Takes an object's state; answers whether it is new, and the state before it.
     pub(crate) fn apply(&mut self, object: Arc<K>) -> (bool, Option<Arc<K>>) {
         let name = name_of(object.meta());
