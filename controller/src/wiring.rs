@@ -27,6 +27,7 @@ use mcs_runtime::tasks::Tasks;
 use mcs_runtime::tls;
 use mcs_runtime::tls::client::{ClientFiles, ClientTls};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -200,18 +201,23 @@ impl Watches {
             watched => watched.iter().cloned().map(Some).collect(),
         };
         for scope in scopes {
-            tasks.spawn("watch of Services", self.watch::<Service>(scope.clone()));
-            tasks.spawn("watch of ServiceExports", self.watch::<ServiceExport>(scope.clone()));
-            tasks.spawn("watch of ServiceImports", self.watch::<ServiceImport>(scope.clone()));
-            tasks.spawn("watch of EndpointSlices", self.watch::<EndpointSlice>(scope.clone()));
+            let there = watch::Sender::new(scope.is_none().then_some(true));
+            tasks.spawn("watch of Services", self.watch::<Service>(scope.clone(), &there));
+            tasks.spawn("watch of ServiceExports", self.watch::<ServiceExport>(scope.clone(), &there));
+            tasks.spawn("watch of ServiceImports", self.watch::<ServiceImport>(scope.clone(), &there));
+            tasks.spawn("watch of EndpointSlices", self.watch::<EndpointSlice>(scope.clone(), &there));
             match scope {
-                None => tasks.spawn("watch of Namespaces", self.watch_namespaces()),
-                Some(namespace) => tasks.spawn("poll of a Namespace", self.poll_namespace(namespace)),
+                None => tasks.spawn("watch of Namespaces", self.watch_namespaces(there)),
+                Some(namespace) => tasks.spawn("poll of a Namespace", self.poll_namespace(namespace, there)),
             }
         }
     }
 
-    fn watch<K>(&self, scope: Option<NamespaceName>) -> impl Future<Output = ()> + Send + 'static
+    fn watch<K>(
+        &self,
+        scope: Option<NamespaceName>,
+        there: &watch::Sender<Option<bool>>,
+    ) -> impl Future<Output = ()> + Send + 'static
     where
         K: Kind + DeserializeOwned + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
@@ -219,53 +225,96 @@ impl Watches {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace.as_str()),
             None => Api::all(self.client.clone()),
         };
-        self.follow(api, scope)
+        self.follow(api, scope, there.subscribe())
     }
 
-    fn watch_namespaces(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.follow::<Namespace>(Api::all(self.client.clone()), None)
+    fn watch_namespaces(
+        &self,
+        there: watch::Sender<Option<bool>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let following = self.follow::<Namespace>(Api::all(self.client.clone()), None, there.subscribe());
+        async move {
+            following.await;
+            drop(there);
+        }
     }
 
+    /// Follows the objects of `scope` while `there` says that it exists. Of a namespace that does not exist all is
+    /// known: it has nothing. To watch in it may not even be permitted, since a Role goes with its namespace.
     fn follow<K>(
         &self,
         api: Api<DeserializeGuard<K>>,
         scope: Option<NamespaceName>,
+        mut there: watch::Receiver<Option<bool>>,
     ) -> impl Future<Output = ()> + Send + 'static
     where
         K: Kind + DeserializeOwned,
     {
         let listed = self.listed(&K::plural(&()), scope.as_ref());
         let (index, stop) = (Arc::clone(&self.index), self.stop.clone());
-        let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff();
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let following = async move {
+            let scope = scope.as_ref().map(NamespaceName::as_str);
+            loop {
+                let state = *there.borrow_and_update();
+                if state == Some(true) {
+                    let events = watcher(api.clone(), config.clone()).default_backoff();
+                    tokio::select! {
+                        () = index.follow(scope, listed.clone(), events) => return,
+                        gone = there.wait_for(|state| *state != Some(true)) => if gone.is_err() { return },
+                    }
+                    continue;
+                }
+                if state == Some(false) {
+                    index.finish_relist::<K>(scope, &BTreeSet::new());
+                    listed.ready();
+                }
+                if there.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
         async move {
             tokio::select! {
-                () = index.follow(scope.as_ref().map(NamespaceName::as_str), listed, events) => {}
+                () = following => {}
                 () = stop.draining() => {}
             }
         }
     }
 
-    /// Where only some namespaces are watched, no permission is asked to watch Namespaces.
-    fn poll_namespace(&self, namespace: NamespaceName) -> impl Future<Output = ()> + Send + 'static {
+    /// Where only some namespaces are watched, no permission is asked to watch Namespaces. `there` is told whether the
+    /// namespace exists.
+    fn poll_namespace(
+        &self,
+        namespace: NamespaceName,
+        there: watch::Sender<Option<bool>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let listed = self.listed("namespaces", Some(&namespace));
         let (index, stop) = (Arc::clone(&self.index), self.stop.clone());
         let api = Api::<Namespace>::all(self.client.clone());
         let poll = async move {
             let mut known: Option<Namespace> = None;
             loop {
-                match api.get_opt(namespace.as_str()).await {
+                let is = match api.get_opt(namespace.as_str()).await {
                     Ok(Some(found)) => {
                         index.apply(found.clone());
                         known = Some(found);
-                        listed.ready();
+                        Some(true)
                     }
                     Ok(None) => {
                         if let Some(gone) = known.take() {
                             index.delete(&gone);
                         }
-                        listed.ready();
+                        Some(false)
                     }
-                    Err(error) => warn!(%namespace, %error, "cannot read the namespace, it is tried again"),
+                    Err(error) => {
+                        warn!(%namespace, %error, "cannot read the namespace, it is tried again");
+                        None
+                    }
+                };
+                if is.is_some() {
+                    there.send_if_modified(|state| std::mem::replace(state, is) != is);
+                    listed.ready();
                 }
                 tokio::time::sleep(NAMESPACE_POLL).await;
             }
