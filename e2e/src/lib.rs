@@ -5,7 +5,8 @@
 //! [`node`] plays its scheduler and kubelets, [`apply`] brings YAML into it. For tests: [`shared`] has one
 //! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
 //! for what they create, [`wait`] the only way to wait. Above them: [`programs`] runs our programs as users do,
-//! [`stack`] a registry with a controller in each cluster, [`peer`] a member that has no cluster at all.
+//! [`stack`] a registry with a controller in each cluster, [`peer`] a member that has no cluster at all,
+//! [`in_process`] controllers that a test can end at any of their writes, by a [`tap`] in their client.
 //! On top: [`demo`]; [`conformance`], which runs the suite of the MCS API; [`mod@bench`], which measures with
 //! [`crossing`].
 //!
@@ -22,6 +23,7 @@ mod credentials;
 pub mod crossing;
 pub mod demo;
 mod directory;
+pub mod in_process;
 pub mod namespace;
 pub mod node;
 pub mod objects;
@@ -33,6 +35,7 @@ mod screen;
 pub mod shared;
 pub mod stack;
 mod table;
+pub mod tap;
 pub mod wait;
 
 pub use cluster::{Cluster, ClusterOptions};

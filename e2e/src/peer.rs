@@ -65,9 +65,17 @@ impl Peer {
     /// # Errors
     /// The registry did not take it.
     pub async fn join(stack: &Stack, cluster: &str) -> Result<Self> {
-        let url = format!("http://{}", stack.registry().grpc).parse()?;
+        Self::join_clusterset(stack, stack.clusterset(), cluster).await
+    }
+
+    /// Joins `clusterset` at the registry of `stack` as `cluster`, exporting nothing yet.
+    ///
+    /// # Errors
+    /// The registry did not take it.
+    pub async fn join_clusterset(stack: &Stack, clusterset: &str, cluster: &str) -> Result<Self> {
+        let url = stack.url().parse()?;
         let member = Member {
-            clusterset: stack.clusterset().parse()?,
+            clusterset: clusterset.parse()?,
             cluster: cluster.parse()?,
             uid: ClusterUid::new(format!("{cluster:.40}-uid"))?,
         };

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The ServiceAccount of controllers.
-const CONTROLLER_ACCOUNT: &str = "mcs-controller";
+pub(crate) const CONTROLLER_ACCOUNT: &str = "mcs-controller";
 /// The namespace of controllers in [`CONTROLLER_RBAC`].
 const SYSTEM_NAMESPACE: &str = "mcs-system";
 /// The permissions of controllers, which the chart gives too.
@@ -102,6 +102,11 @@ pub async fn prepare(cluster: &Cluster, system: &str, folder: &Path) -> Result<(
         Program::start("mcs-controller", &name, folder, &["apply-crds".to_owned()], &environment).await?;
     let status = program.ended().await?;
     anyhow::ensure!(status.success(), "mcs-controller apply-crds failed: {}", program.log_tail());
+    permit(cluster, system).await
+}
+
+/// Makes the namespace `system`, and gives controllers in it their permissions.
+pub(crate) async fn permit(cluster: &Cluster, system: &str) -> Result<()> {
     // Each namespace of controllers in a cluster has a binding of its own.
     let binding = format!("  name: {CONTROLLER_ACCOUNT}\nroleRef");
     let rbac = CONTROLLER_RBAC

@@ -115,7 +115,7 @@ impl Scene {
 }
 
 /// A namespaced kind.
-trait Kind:
+pub(crate) trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
     + std::fmt::Debug
@@ -153,7 +153,7 @@ async fn create_json<K: Kind>(api: &Api<K>, object: Value) -> Result<()> {
     create(api, &serde_json::from_value(object)?).await
 }
 
-async fn merge<K: Kind>(api: &Api<K>, name: &str, patch: Value) -> Result<()> {
+pub(crate) async fn merge<K: Kind>(api: &Api<K>, name: &str, patch: Value) -> Result<()> {
     let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
     patched.map(drop).with_context(|| format!("changing {name}"))
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod configuration;
 mod controlplane;
+mod crash;
 mod discovery;
 mod exports;
 mod faults;

@@ -1,0 +1,399 @@
+//! Controllers that are killed at each of their writes, on a real API server: the next one completes what was begun, and
+//! a further one finds nothing to do.
+//!
+//! A *round* plays all scenes in a namespace and a clusterset of its own. In the round of `n` the controller dies at its
+//! n-th write of each scene, before it is sent or when it is carried out but not answered; another one takes over. What
+//! exists after each scene must be what exists where nobody died.
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use kube::{Client, ResourceExt, api::ListParams};
+use mcs_controller::api::{ServiceExport, ServiceImport};
+use mcs_core::{
+    ids::ServiceKey,
+    model::{ExportSpec, ServiceType},
+    names::{
+        ANNOTATION_DERIVED_SERVICE, ANNOTATION_SOURCE_VERSION, EXPORT_WANTED, LABEL_EXPORT,
+        derived_service_name,
+    },
+};
+use mcs_e2e::{
+    in_process::{Controller, Place, registry},
+    peer::Peer,
+    shared::pair,
+    tap::{Moment, Tap},
+    wait_for,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    exports::{Kind, merge},
+    support::{Place as Named, READY, peer_endpoints, peer_spec},
+};
+
+/// Rounds that are played side by side.
+const AT_ONCE: usize = 12;
+/// A scene may have so many writes more than where nobody dies, by what comes in between.
+const SPARE: usize = 2;
+
+const HTTP: (&str, u16) = ("http", 8080);
+
+/// What happens in a round, one after the other; each is worked on to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scene {
+    /// Another cluster exports `cart`, with 250 endpoints.
+    ImportBegins,
+    /// Endpoints of `cart` go and come, in two of its slices.
+    EndpointsChange,
+    /// `cart` has another port, and one more.
+    PortsChange,
+    /// `cart` becomes headless.
+    TypeChanges,
+    /// The local Service `shop`, which another cluster exports too, is labelled.
+    LabelComes,
+    /// The label goes.
+    LabelGoes,
+    /// A ServiceExport of the local Service `desk` is made by hand.
+    ExportComes,
+    /// It is deleted.
+    ExportGoes,
+    /// Nobody exports `cart` any more.
+    ImportEnds,
+}
+
+const SCENES: [Scene; 9] = [
+    Scene::ImportBegins,
+    Scene::EndpointsChange,
+    Scene::PortsChange,
+    Scene::TypeChanges,
+    Scene::LabelComes,
+    Scene::LabelGoes,
+    Scene::ExportComes,
+    Scene::ExportGoes,
+    Scene::ImportEnds,
+];
+
+/// What there is after each scene, and how many writes led there.
+type Course = BTreeMap<Scene, (Content, usize)>;
+
+/// What objects say, by kind and name.
+type Content = BTreeMap<String, Value>;
+
+/// A write of a scene, and how the controller died at it.
+type Death = (Scene, usize, Moment);
+
+/// Dead before or after any write to the API server, in any scene.
+#[tokio::test]
+async fn a_controller_that_dies_at_any_of_its_writes_is_followed_by_one_that_completes_them() -> Result<()> {
+    let course = Round::begin("calm").await?.play().await?;
+    let writes: BTreeMap<_, _> = course.iter().map(|(scene, (_, writes))| (*scene, *writes)).collect();
+    let most = writes.values().max().context("no scenes")? + SPARE;
+
+    let deaths = (1..=most).flat_map(|nth| [(nth, Moment::Before), (nth, Moment::After)]);
+    let rounds = deaths.map(async |(nth, moment)| {
+        let round = async { Round::begin("crash").await?.play_with_deaths(nth, moment, &course).await };
+        round.await.with_context(|| format!("dead {moment:?} write {nth}"))
+    });
+    let died: Vec<Vec<Death>> = stream::iter(rounds).buffer_unordered(AT_ONCE).try_collect().await?;
+    let died: BTreeSet<Death> = died.into_iter().flatten().collect();
+    for (scene, writes) in writes {
+        for moment in [Moment::Before, Moment::After] {
+            let of_scene = died.iter().filter(|(of, _, at)| (*of, *at) == (scene, moment));
+            let nths: Vec<usize> = of_scene.map(|(_, nth, _)| *nth).collect();
+            // Each was the last one once, and there was none more.
+            assert_eq!(nths, (1..=nths.len()).collect::<Vec<_>>(), "{scene:?}, {moment:?}");
+            let all = writes.saturating_sub(SPARE).max(1)..writes + SPARE;
+            assert!(all.contains(&nths.len()), "{scene:?}, {moment:?}: {} of {writes}", nths.len());
+        }
+    }
+    Ok(())
+}
+
+/// One course of all scenes.
+struct Round {
+    ns: String,
+    client: Client,
+    place: Place,
+    peer: Peer,
+    probes: Cell<u8>,
+    controller: Option<Controller>,
+}
+
+impl Round {
+    async fn begin(prefix: &str) -> Result<Self> {
+        let (pair, registry) = (pair().await?, registry().await?);
+        let ns = pair.namespace(prefix).await?.name().to_owned();
+        let place = Place::prepare(&pair.east, &ns, &[&ns], &registry.url()).await?;
+        let peer = Peer::join_clusterset(registry, &ns, "beta").await?;
+        let client = pair.east.client();
+        let mut round = Self { ns, client, place, peer, probes: Cell::new(0), controller: None };
+        for name in ["shop", "desk"] {
+            round.named(name).create_service(&[HTTP], &["10.0.0.1", "10.0.0.2"]).await?;
+        }
+        let shop = peer_endpoints(&[HTTP], &["10.1.1.1"])?;
+        round.peer.export(&round.key("shop")?, peer_spec(&[HTTP], 1_000), shop).await?;
+        round.start().await?;
+        Ok(round)
+    }
+
+    /// Plays all scenes, and answers what there is after each.
+    async fn play(mut self) -> Result<Course> {
+        let mut course = Course::new();
+        for scene in SCENES {
+            let before = self.controller()?.tap.writes().len();
+            self.act(scene).await?;
+            self.has_ended(scene).await.with_context(|| format!("scene {scene:?}"))?;
+            self.work_ends().await?;
+            let writes = self.controller()?.tap.writes().split_off(before);
+            course.insert(scene, (self.content().await?, writes.len()));
+        }
+        self.take_controller()?.end().await?;
+        Ok(course)
+    }
+
+    /// Plays all scenes, each with a controller that dies at its `nth` write, and compares what there is after each.
+    async fn play_with_deaths(mut self, nth: usize, moment: Moment, course: &Course) -> Result<Vec<Death>> {
+        let mut deaths = Vec::new();
+        for scene in SCENES {
+            let (wanted, writes) = &course[&scene];
+            let played = async {
+                self.controller()?.tap.die_at(nth, moment);
+                self.act(scene).await?;
+                let may_die = nth <= writes + SPARE;
+                if !self.becomes_or_dies(wanted, may_die).await? {
+                    return Ok(());
+                }
+                deaths.push((scene, nth, moment));
+                self.place.release_lease().await?;
+                self.start().await?;
+                self.becomes(wanted).await?;
+                self.work_ends().await?;
+                self.finds_nothing_to_do().await?;
+                self.becomes(wanted).await
+            };
+            played.await.with_context(|| format!("scene {scene:?}"))?;
+        }
+        self.take_controller()?.end().await?;
+        Ok(deaths)
+    }
+
+    /// Starts a controller, and waits until it has looked at everything.
+    async fn start(&mut self) -> Result<()> {
+        let probes = ["probe".to_owned(), derived_service_name(&self.key("probe")?)];
+        self.controller = Some(self.place.start(Tap::without(&probes)).await?);
+        self.work_ends().await
+    }
+
+    /// A further controller, in the place of the one that has worked, writes nothing.
+    async fn finds_nothing_to_do(&mut self) -> Result<()> {
+        self.take_controller()?.end().await?;
+        self.start().await?;
+        let writes = self.controller()?.tap.writes();
+        ensure!(writes.is_empty(), "the second pass writes {writes:?}");
+        Ok(())
+    }
+
+    fn controller(&self) -> Result<&Controller> {
+        self.controller.as_ref().context("no controller runs")
+    }
+
+    fn take_controller(&mut self) -> Result<Controller> {
+        self.controller.take().context("no controller runs")
+    }
+
+    fn key(&self, name: &str) -> Result<ServiceKey> {
+        Ok(ServiceKey::new(&self.ns, name)?)
+    }
+
+    fn named(&self, name: &str) -> Named {
+        Named::new(self.client.clone(), &self.ns, name)
+    }
+
+    async fn act(&self, scene: Scene) -> Result<()> {
+        let cart = async |spec: ExportSpec, ports: &[(&str, u16)], hosts: &[u8]| {
+            let addresses: Vec<_> = hosts.iter().map(|host| format!("10.1.0.{host}")).collect();
+            let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+            self.peer.export(&self.key("cart")?, spec, peer_endpoints(ports, &addresses)?).await
+        };
+        let more = [("http", 8081), ("admin", 9090)];
+        let headless = || ExportSpec { service_type: ServiceType::Headless, ..peer_spec(&more, 1_000) };
+        let all: Vec<u8> = (1..=250).collect();
+        let others: Vec<u8> = (1..=255).filter(|host| !(85..115).contains(host)).collect();
+        match scene {
+            Scene::ImportBegins => cart(peer_spec(&[HTTP], 1_000), &[HTTP], &all).await,
+            Scene::EndpointsChange => cart(peer_spec(&[HTTP], 1_000), &[HTTP], &others).await,
+            Scene::PortsChange => cart(peer_spec(&more, 1_000), &more, &others).await,
+            Scene::TypeChanges => cart(headless(), &more, &others).await,
+            Scene::LabelComes => self.label(json!(EXPORT_WANTED)).await,
+            Scene::LabelGoes => self.label(Value::Null).await,
+            Scene::ExportComes => self.named("desk").create_export().await,
+            Scene::ExportGoes => self.named("desk").delete::<ServiceExport>("desk").await,
+            Scene::ImportEnds => self.peer.withdraw(&self.key("cart")?).await,
+        }
+    }
+
+    async fn label(&self, value: Value) -> Result<()> {
+        let labels = json!({ "metadata": { "labels": { LABEL_EXPORT: value } } });
+        merge(&self.named("shop").api::<Service>(), "shop", labels).await
+    }
+
+    /// Waits until a scene has done what it is about; that nothing else was done the comparison tells.
+    async fn has_ended(&self, scene: Scene) -> Result<()> {
+        let cart = self.named("cart");
+        match scene {
+            Scene::ImportBegins | Scene::EndpointsChange | Scene::PortsChange | Scene::TypeChanges => {
+                let (endpoints, ports, ips) = match scene {
+                    Scene::ImportBegins => (250, 1, 1),
+                    Scene::EndpointsChange => (225, 1, 1),
+                    Scene::PortsChange => (225, 2, 1),
+                    _ => (225, 2, 0),
+                };
+                wait_for("the import of cart", async || {
+                    let import = cart.import().await?;
+                    let spec = import.import.spec.clone().unwrap_or_default();
+                    let found = (
+                        import.addresses().get("beta").map(|addresses| addresses.len()),
+                        import.slices.iter().all(|slice| slice.ports.as_ref().map(Vec::len) == Some(ports)),
+                        (import.ports().len(), import.service_ports().len(), spec.ips.len()),
+                    );
+                    ensure!(found == (Some(endpoints), true, (ports, ports, ips)), "{found:?}");
+                    Ok(())
+                })
+                .await
+            }
+            Scene::LabelComes => {
+                self.named("shop").says(&READY).await?;
+                self.named("shop")
+                    .imports(&[("beta", &["10.1.1.1"]), ("east", &["10.0.0.1", "10.0.0.2"])])
+                    .await
+                    .map(drop)
+            }
+            Scene::LabelGoes => {
+                self.named("shop").export_is_gone().await?;
+                self.named("shop").imports(&[("beta", &["10.1.1.1"])]).await.map(drop)
+            }
+            Scene::ExportComes => {
+                self.named("desk").says(&READY).await?;
+                self.named("desk").imports(&[("east", &["10.0.0.1", "10.0.0.2"])]).await.map(drop)
+            }
+            Scene::ExportGoes => {
+                self.named("desk").export_is_gone().await?;
+                self.named("desk").imports_nothing().await
+            }
+            Scene::ImportEnds => cart.imports_nothing().await,
+        }
+    }
+
+    /// Waits until there is what there shall be, or the controller is dead; answers whether it is.
+    async fn becomes_or_dies(&self, wanted: &Content, may_die: bool) -> Result<bool> {
+        let became = async {
+            self.becomes(wanted).await?;
+            // It may yet die at its last write.
+            if may_die { self.work_ends().await } else { Ok(()) }
+        };
+        tokio::select! {
+            () = self.controller()?.tap.died() => Ok(true),
+            became = became => became.map(|()| false),
+        }
+    }
+
+    async fn becomes(&self, wanted: &Content) -> Result<()> {
+        wait_for("what there is where nobody dies", async || {
+            let is = self.content().await?;
+            let names = is.keys().chain(wanted.keys());
+            let differs = names.filter(|name| is.get(*name) != wanted.get(*name));
+            let differs: Vec<_> = differs.map(|name| (name, is.get(name), wanted.get(name))).collect();
+            ensure!(differs.is_empty(), "{differs:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until the controller has worked on all that it was told before: when the first probe arrives it is in the
+    /// queue, when the queue is empty it is in hand, and when the second one arrives its writes have been sent.
+    async fn work_ends(&self) -> Result<()> {
+        self.probe().await?;
+        self.controller()?.idle().await?;
+        self.probe().await
+    }
+
+    /// Changes the export `probe` and waits for it: all that the registry told before it is planned then.
+    async fn probe(&self) -> Result<()> {
+        self.probes.set(self.probes.get() % 250 + 1);
+        let address = format!("10.1.2.{}", self.probes.get());
+        let endpoints = peer_endpoints(&[HTTP], &[&address])?;
+        self.peer.export(&self.key("probe")?, peer_spec(&[HTTP], 1_000), endpoints).await?;
+        self.named("probe").imports(&[("beta", &[&address])]).await.map(drop)
+    }
+
+    /// All that there is in the namespace, but for the probe: what it says, without what each object has of its own.
+    async fn content(&self) -> Result<Content> {
+        let mut objects = Vec::new();
+        objects.extend(self.list::<ServiceExport>().await?);
+        objects.extend(self.list::<ServiceImport>().await?);
+        objects.extend(self.list::<Service>().await?);
+        objects.extend(self.list::<EndpointSlice>().await?);
+        let mut names = vec![(self.ns.clone(), "NAMESPACE".to_owned())];
+        for name in ["cart", "shop", "desk", "probe"] {
+            names.push((derived_service_name(&self.key(name)?), format!("derived-{name}")));
+        }
+        names.extend(objects.iter().filter_map(|(name, object)| {
+            Some((object["metadata"]["uid"].as_str()?.to_owned(), format!("the uid of {name}")))
+        }));
+        let services: BTreeMap<_, _> =
+            objects.iter().filter(|(name, _)| name.starts_with("Service ")).cloned().collect();
+        let said = objects.into_iter().map(|(name, mut object)| {
+            let derived = object["metadata"]["annotations"][ANNOTATION_DERIVED_SERVICE].as_str();
+            if let Some(service) = derived.and_then(|derived| services.get(&format!("Service {derived}"))) {
+                let same = object["spec"]["ips"] == service["spec"]["clusterIPs"];
+                object["spec"]["ips"] = json!(if same { "those of the Service" } else { "others" });
+            }
+            strip(&mut object);
+            let mut text = serde_json::to_string(&(name, object))?;
+            for (own, shown) in &names {
+                text = text.replace(own, shown);
+            }
+            Ok(serde_json::from_str::<(String, Value)>(&text)?)
+        });
+        let said = said.collect::<Result<BTreeMap<_, _>>>()?;
+        Ok(said.into_iter().filter(|(name, _)| !name.contains("probe")).collect())
+    }
+
+    async fn list<K: Kind>(&self) -> Result<Vec<(String, Value)>> {
+        let objects = self.named("").api::<K>().list(&ListParams::default()).await?;
+        let told = objects.items.into_iter().map(|object| {
+            Ok((format!("{} {}", K::kind(&()), object.name_any()), serde_json::to_value(object)?))
+        });
+        told.collect()
+    }
+}
+
+/// Takes off what differs between two objects that say the same.
+fn strip(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|field, _| {
+            ["labels", "annotations", "finalizers", "deletionTimestamp", "ownerReferences"]
+                .contains(&field.as_str())
+        });
+    }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(ANNOTATION_SOURCE_VERSION);
+    }
+    // Which addresses a Service has is Kubernetes' choice.
+    for field in ["clusterIP", "clusterIPs"] {
+        if let Some(addresses) = object["spec"].get_mut(field) {
+            let none = *addresses == json!(["None"]) || *addresses == json!("None");
+            *addresses = json!(if none { "None" } else { "an address" });
+        }
+    }
+    for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        condition["lastTransitionTime"].take();
+        condition["observedGeneration"].take();
+    }
+}
