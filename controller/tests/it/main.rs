@@ -6,3 +6,4 @@ mod crds;
 mod leader;
 mod lease_server;
 mod rbac;
+mod troubleshooting;

@@ -1,6 +1,7 @@
 //! Tests that need real API servers. They share one pair of clusters, see `mcs_e2e::shared`.
 
 mod bench;
+mod conditions;
 mod configuration;
 mod controlplane;
 mod crash;
