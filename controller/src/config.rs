@@ -1,5 +1,6 @@
 //! Who this controller is and how it was told to work, once everything is known that flags leave open.
 
+use crate::served::Served;
 use mcs_core::ids::{Build, Instance, Namespace, Region};
 use mcs_core::model::IpFamily;
 use mcs_proto::convert::Member;
@@ -23,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) adopt_unmanaged: bool,
     /// The address families that this cluster gives Services.
     pub(crate) served_families: Vec<IpFamily>,
+    /// What the API server keeps of what is written.
+    pub(crate) served: Served,
 }
 
 impl Config {

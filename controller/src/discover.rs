@@ -4,15 +4,15 @@
 //! It asks until it knows. An API server that does not answer, or misses the CRDs, keeps the controller unready; it
 //! says so once, and again when the reason changes.
 
+use crate::crds::RELEASE;
 use crate::identity::{self, Given, Identity, NotKnown};
+use crate::served::{self, Served};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort, ServiceSpec};
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
 use mcs_core::ids::ClusterUid;
 use mcs_core::model::IpFamily;
-use mcs_core::names::{
-    MCS_API_VERSION, NAMESPACE_OF_UID, RESOURCE_SERVICE_EXPORTS, RESOURCE_SERVICE_IMPORTS,
-};
+use mcs_core::names::{MCS_API_VERSION, NAMESPACE_OF_UID};
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
@@ -28,6 +28,8 @@ pub(crate) struct Discovered {
     pub(crate) identity: Identity,
     /// The UID of the `kube-system` Namespace.
     pub(crate) uid: ClusterUid,
+    /// What the API server keeps of what is written.
+    pub(crate) served: Served,
     /// The address families that this cluster gives Services, the primary one first.
     pub(crate) served_families: Vec<IpFamily>,
 }
@@ -44,6 +46,11 @@ pub(crate) enum Unknown {
          the chart with crds.install=true"
     )]
     NotServed(&'static str),
+    #[error(
+        "the CRDs of {MCS_API_VERSION} that the cluster serves are too old, and would drop these fields: {0}; apply those of \
+         {RELEASE} with `mcs-controller apply-crds`, or install the chart with crds.install=true"
+    )]
+    TooOld(String),
     #[error(transparent)]
     Identity(#[from] NotKnown),
     #[error("the UID of namespace {NAMESPACE_OF_UID} cannot be used: {0}")]
@@ -75,9 +82,10 @@ pub(crate) async fn discover(client: &Client, given: &Given, namespaces: &[Strin
 }
 
 async fn ask(client: &Client, given: &Given, namespaces: &[String]) -> Result<Discovered, Unknown> {
-    check_served(client).await?;
+    let served = served::ask(client).await?;
     let identity = identity::ask(client, given).await?;
-    Ok(Discovered { identity, uid: uid(client).await?, served_families: families(client, namespaces).await? })
+    let served_families = families(client, namespaces).await?;
+    Ok(Discovered { identity, uid: uid(client).await?, served, served_families })
 }
 
 /// The UID of the cluster: that of its `kube-system` Namespace.
@@ -85,20 +93,6 @@ pub(crate) async fn uid(client: &Client) -> Result<ClusterUid, Unknown> {
     let system =
         Api::<Namespace>::all(client.clone()).get(NAMESPACE_OF_UID).await.map_err(Unknown::Refused)?;
     ClusterUid::new(system.uid().unwrap_or_default()).map_err(Unknown::Uid)
-}
-
-async fn check_served(client: &Client) -> Result<(), Unknown> {
-    let served = match client.list_api_group_resources(MCS_API_VERSION).await {
-        Ok(served) => served.resources,
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(Unknown::Refused(error)),
-    };
-    for wanted in [RESOURCE_SERVICE_EXPORTS, RESOURCE_SERVICE_IMPORTS] {
-        if !served.iter().any(|resource| resource.name == wanted) {
-            return Err(Unknown::NotServed(wanted));
-        }
-    }
-    Ok(())
 }
 
 /// The families that a Service would get which takes all it can: the API server knows, and a dry run makes it say. A

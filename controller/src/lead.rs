@@ -101,6 +101,7 @@ impl Lead {
         let now = shared.clock.elapsed();
         let outbox = Outbox::new(Timing::default(), shared.registries.len(), claim.term(), now);
         let view = View::new(shared.config.member.cluster.clone());
+        let slices_present = shared.config.served.slices_present;
         let lead = Self {
             shared,
             claim,
@@ -110,7 +111,10 @@ impl Lead {
             url: watch::Sender::new(0),
             candidate: watch::Sender::new(None),
             prepared: Mutex::default(),
-            server: Server { slices_present: AtomicBool::new(true), node_hints: AtomicBool::new(true) },
+            server: Server {
+                slices_present: AtomicBool::new(slices_present),
+                node_hints: AtomicBool::new(true),
+            },
             finishing: Mutex::default(),
         };
         imports::seed(&lead);

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`args`], `config` | flags → who this controller is and how it works |
 //! | [`wiring`] | the parts and how they are put together |
-//! | `discover`, `identity` | what must be known of the cluster before it can start; its ids and region |
+//! | `discover`, `served`, `identity` | what must be known of the cluster before it can start; the schema of its CRDs; its ids and region |
 //! | [`leader`], `lead` | who leads, by a Lease; what acts while this controller does |
 //! | `index`, `queue` | the objects as they were told last; the keys to look at |
 //! | `facts`, [`api`], [`crds`] | objects ↔ facts; the custom resources, and their definitions |
@@ -38,6 +38,7 @@ pub mod leave;
 mod metrics;
 mod pages;
 mod queue;
+mod served;
 mod session;
 mod subscription;
 pub mod wiring;

@@ -116,6 +116,7 @@ pub async fn run(
         create_namespaces: options.create_namespaces,
         adopt_unmanaged: options.adopt_unmanaged,
         served_families: discovered.served_families,
+        served: discovered.served,
     });
     info!(clusterset = %config.member.clusterset, cluster = %config.member.cluster, uid = %config.member.uid, %instance, "controller starts");
 

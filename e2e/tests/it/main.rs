@@ -5,6 +5,7 @@ mod conditions;
 mod configuration;
 mod controlplane;
 mod crash;
+mod crds;
 mod discovery;
 mod exports;
 mod faults;
