@@ -261,6 +261,11 @@ impl Index {
         self.lock().held.remove(key);
     }
 
+    /// Nothing is known of imports any more: a lead is over, and the next one finds out anew which wait.
+    pub(crate) fn forget_held(&self) {
+        self.lock().held.clear();
+    }
+
     /// How many imports wait for their namespace.
     pub(crate) fn held(&self) -> usize {
         self.lock().held.len()

@@ -10,6 +10,7 @@ use crate::events::Events;
 use crate::index::Index;
 use crate::leader::Claim;
 use crate::metrics::Metrics;
+use crate::queue::Outcome;
 use crate::subscription::Prepared;
 use crate::writes::Writer;
 use crate::{exports, imports, session, subscription};
@@ -134,9 +135,23 @@ impl Lead {
             session::run(self),
             subscription::run(self),
             subscription::prepare(self),
-            self.index.exports.work(clock, EXPORT_WORKERS, |key| exports::reconcile(self, key)),
-            self.index.imports.work(clock, IMPORT_WORKERS, |key| imports::reconcile(self, key)),
+            self.index.exports.work(clock, EXPORT_WORKERS, |key| self.export(key)),
+            self.index.imports.work(clock, IMPORT_WORKERS, |key| self.import(key)),
         );
+    }
+
+    async fn export(&self, key: ServiceKey) -> Outcome {
+        let begun = self.clock.elapsed();
+        let outcome = exports::reconcile(self, key).await;
+        self.metrics.reconciled("export", begun);
+        outcome
+    }
+
+    async fn import(&self, key: ServiceKey) -> Outcome {
+        let begun = self.clock.elapsed();
+        let outcome = imports::reconcile(self, key).await;
+        self.metrics.reconciled("import", begun);
+        outcome
     }
 
     /// What the registry still has to be told.

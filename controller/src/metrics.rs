@@ -1,83 +1,142 @@
-//! What the controller counts. Labels come from closed sets only; sizes are collected when they are asked for, so that
-//! none can drift.
+//! What the controller counts. Labels come from closed sets, and a counter with labels is there from the start with each
+//! value that it can have, so that a rate over it sees the first one. Sizes are collected when they are asked for, so
+//! that none can drift.
 
 use crate::index::Index;
+use mcs_core::names::{PROPERTY_CLUSTER_ID, PROPERTY_CLUSTERSET_ID};
+use mcs_core::outbox::SyncCause;
+use mcs_core::time::{Clock, Timestamp};
+use mcs_proto::status::CallFailed;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Error, Gauge, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The prefix of all metrics of this program.
 pub(crate) const PREFIX: &str = "mcs_controller_";
+
+/// From half a millisecond, below which nothing is wrong, to above every limit of a call.
+const BUCKETS: [f64; 13] =
+    [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// What is written of each kind.
+const WRITES: [(&str, &[&str]); 5] = [
+    ("EndpointSlice", &["create", "patch", "apply", "delete"]),
+    ("Namespace", &["create"]),
+    ("Service", &["create", "patch", "apply", "update", "delete"]),
+    ("ServiceExport", &["create", "patch", "apply-status", "delete"]),
+    ("ServiceImport", &["create", "patch", "apply", "update", "apply-status", "patch-status", "delete"]),
+];
+
+/// What is reconciled.
+const KINDS: [&str; 2] = ["export", "import"];
 
 /// The counters of one controller. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     writes: IntCounterVec,
     reconcile_errors: IntCounterVec,
+    reconciled: HistogramVec,
     syncs: IntCounterVec,
     registry_failures: IntCounterVec,
     connected: IntGaugeVec,
     identity_changed: IntGaugeVec,
     leader: IntGauge,
+    /// When a renewal was accepted last, in nanoseconds; [`NEVER`] while this controller does not lead.
+    renewed: Arc<AtomicU64>,
+    clock: Arc<dyn Clock>,
 }
 
+/// No moment.
+const NEVER: u64 = u64::MAX;
+
 impl Metrics {
-    /// Registers the counters, and the sizes of `index`.
+    /// Registers the counters, and the sizes of `index`. `urls` are the registries of the flags.
     ///
     /// # Errors
     /// A metric of that name is registered already.
-    pub(crate) fn register(registry: &Registry, index: Arc<Index>) -> Result<Self, prometheus::Error> {
-        let counters =
-            |name: &str, help: &str, labels: &[&str]| -> Result<IntCounterVec, prometheus::Error> {
-                let counters = IntCounterVec::new(Opts::new(format!("{PREFIX}{name}"), help), labels)?;
-                registry.register(Box::new(counters.clone()))?;
-                Ok(counters)
-            };
-        let connected = IntGaugeVec::new(
-            Opts::new(
-                format!("{PREFIX}registry_connected"),
-                "Whether this controller is registered at the registry",
-            ),
-            &["url"],
-        )?;
-        let identity_changed = IntGaugeVec::new(
-            Opts::new(
-                format!("{PREFIX}identity_changed"),
-                "Whether a ClusterProperty has another value than this controller goes by, which is not followed",
-            ),
-            &["property"],
-        )?;
-        registry.register(Box::new(identity_changed.clone()))?;
-        let leader = IntGauge::new(format!("{PREFIX}leader"), "Whether this controller leads")?;
-        registry.register(Box::new(connected.clone()))?;
-        registry.register(Box::new(leader.clone()))?;
-        registry.register(Box::new(Sizes::new(index)?))?;
-        Ok(Self {
-            writes: counters(
+    pub(crate) fn register(
+        registry: &Registry,
+        index: Arc<Index>,
+        clock: Arc<dyn Clock>,
+        urls: impl IntoIterator<Item = String>,
+    ) -> Result<Self, Error> {
+        let new = New(registry);
+        let leader = new.registered(IntGauge::new(name("leader"), "Whether this controller leads"))?;
+        let renewed = Arc::new(AtomicU64::new(NEVER));
+        let metrics = Self {
+            writes: new.counters(
                 "object_writes_total",
                 "Writes to the API server",
                 &["kind", "verb", "outcome"],
             )?,
-            reconcile_errors: counters(
+            reconcile_errors: new.counters(
                 "reconcile_errors_total",
                 "Rounds that failed and are tried again",
                 &["kind"],
             )?,
-            syncs: counters(
-                "syncs_total",
-                "Comparisons of the whole export set with a registry",
-                &["outcome"],
+            reconciled: new.histograms(
+                "reconcile_duration_seconds",
+                "How long rounds of work on one export or import took, from their begin; failed ones included",
+                &["kind"],
             )?,
-            registry_failures: counters(
+            syncs: new.counters(
+                "syncs_total",
+                "Comparisons of the whole export set with a registry, by what made them necessary",
+                &["cause", "outcome"],
+            )?,
+            registry_failures: new.counters(
                 "registry_failures_total",
                 "Calls to a registry that failed, by what was wrong with it, its answer or the way there",
                 &["url", "reason"],
             )?,
-            connected,
-            identity_changed,
-            leader,
-        })
+            connected: new.gauges(
+                "registry_connected",
+                "Whether this controller is registered at the registry; a replica that does not lead is at none",
+                "url",
+            )?,
+            identity_changed: new.gauges(
+                "identity_changed",
+                "Whether a ClusterProperty has another value than this controller goes by, which is not followed",
+                "property",
+            )?,
+            leader: leader.clone(),
+            renewed: Arc::clone(&renewed),
+            clock: Arc::clone(&clock),
+        };
+        registry.register(Box::new(Sizes::new(index, leader, renewed, clock)?))?;
+        metrics.begin(urls);
+        Ok(metrics)
+    }
+
+    /// Shows each series that is known before anything has happened.
+    fn begin(&self, urls: impl IntoIterator<Item = String>) {
+        for url in urls {
+            self.connected(&url, false);
+            for reason in CallFailed::labels() {
+                self.registry_failures.with_label_values(&[url.as_str(), reason]);
+            }
+        }
+        for outcome in [true, false].map(outcome) {
+            for (kind, verbs) in WRITES {
+                for verb in verbs {
+                    self.writes.with_label_values(&[kind, verb, outcome]);
+                }
+            }
+            for cause in SyncCause::ALL {
+                self.syncs.with_label_values(&[cause.as_str(), outcome]);
+            }
+        }
+        for property in [PROPERTY_CLUSTER_ID, PROPERTY_CLUSTERSET_ID] {
+            self.identity_changed(property, false);
+        }
+        for kind in KINDS {
+            self.reconcile_errors.with_label_values(&[kind]);
+            self.reconciled.with_label_values(&[kind]);
+        }
     }
 
     /// A write to the API server ended.
@@ -90,9 +149,15 @@ impl Metrics {
         self.reconcile_errors.with_label_values(&[kind]).inc();
     }
 
+    /// A round of work that began at `begun` ended.
+    pub(crate) fn reconciled(&self, kind: &'static str, begun: Timestamp) {
+        let took = self.clock.elapsed().since(begun);
+        self.reconciled.with_label_values(&[kind]).observe(took.as_secs_f64());
+    }
+
     /// A sync ended.
-    pub(crate) fn synced(&self, ok: bool) {
-        self.syncs.with_label_values(&[outcome(ok)]).inc();
+    pub(crate) fn synced(&self, cause: SyncCause, ok: bool) {
+        self.syncs.with_label_values(&[cause.as_str(), outcome(ok)]).inc();
     }
 
     /// A call to the registry at `url`, which is one of the flags, failed for `reason`.
@@ -105,6 +170,11 @@ impl Metrics {
         self.connected.with_label_values(&[url]).set(i64::from(connected));
     }
 
+    /// A registry took a registration or a renewal.
+    pub(crate) fn renewed(&self) {
+        self.renewed.store(self.clock.elapsed().as_nanos(), Ordering::Relaxed);
+    }
+
     /// Whether the ClusterProperty `property` is another than when it was read.
     pub(crate) fn identity_changed(&self, property: &'static str, changed: bool) {
         self.identity_changed.with_label_values(&[property]).set(i64::from(changed));
@@ -112,6 +182,10 @@ impl Metrics {
 
     /// Whether this controller leads.
     pub(crate) fn leads(&self, leads: bool) {
+        match leads {
+            true => self.renewed(),
+            false => self.renewed.store(NEVER, Ordering::Relaxed),
+        }
         self.leader.set(i64::from(leads));
     }
 }
@@ -120,34 +194,144 @@ const fn outcome(ok: bool) -> &'static str {
     if ok { "ok" } else { "error" }
 }
 
-/// Sizes of the index, read at each scrape.
+fn name(name: &str) -> String {
+    format!("{PREFIX}{name}")
+}
+
+/// Makes metrics with the prefix, and registers them.
+struct New<'a>(&'a Registry);
+
+impl New<'_> {
+    fn registered<M: Collector + Clone + 'static>(&self, metric: Result<M, Error>) -> Result<M, Error> {
+        let metric = metric?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn counters(&self, of: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
+        self.registered(IntCounterVec::new(Opts::new(name(of), help), labels))
+    }
+
+    fn gauges(&self, of: &str, help: &str, label: &str) -> Result<IntGaugeVec, Error> {
+        self.registered(IntGaugeVec::new(Opts::new(name(of), help), &[label]))
+    }
+
+    fn histograms(&self, of: &str, help: &str, labels: &[&str]) -> Result<HistogramVec, Error> {
+        let options = HistogramOpts::new(name(of), help).buckets(BUCKETS.to_vec());
+        self.registered(HistogramVec::new(options, labels))
+    }
+}
+
+/// What is read at each scrape. It is a leader's: what the last lead left is not shown of a replica that stands by.
 struct Sizes {
     index: Arc<Index>,
+    leader: IntGauge,
+    renewed: Arc<AtomicU64>,
+    clock: Arc<dyn Clock>,
     held: IntGauge,
     waiting: IntGaugeVec,
+    heartbeat_age: Gauge,
 }
 
 impl Sizes {
-    fn new(index: Arc<Index>) -> Result<Self, prometheus::Error> {
-        let held = IntGauge::new(format!("{PREFIX}held_imports"), "Imports that wait for their namespace")?;
+    fn new(
+        index: Arc<Index>,
+        leader: IntGauge,
+        renewed: Arc<AtomicU64>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Error> {
+        let held = IntGauge::new(
+            name("held_imports"),
+            "Imports that wait for their namespace; none of a replica that does not lead",
+        )?;
         let waiting = IntGaugeVec::new(
-            Opts::new(format!("{PREFIX}queue_length"), "Keys that wait to be worked on"),
+            Opts::new(
+                name("queue_length"),
+                "Keys that wait to be worked on, those that wait for their time included; none of a replica that does \
+                 not lead",
+            ),
             &["kind"],
         )?;
-        Ok(Self { index, held, waiting })
+        let heartbeat_age = Gauge::new(
+            name("heartbeat_age_seconds"),
+            "Time since a registry accepted this cluster's registration or renewal, or since this replica leads where \
+             none has; absent while it does not lead. Above the lease, other clusters drop this cluster's endpoints",
+        )?;
+        Ok(Self { index, leader, renewed, clock, held, waiting, heartbeat_age })
     }
 }
 
 impl Collector for Sizes {
     fn desc(&self) -> Vec<&Desc> {
-        self.held.desc().into_iter().chain(self.waiting.desc()).collect()
+        [self.held.desc(), self.waiting.desc(), self.heartbeat_age.desc()].concat()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let size = |size: usize| i64::try_from(size).unwrap_or(i64::MAX);
+        let leads = self.leader.get() == 1;
+        let size = |size: usize| if leads { i64::try_from(size).unwrap_or(i64::MAX) } else { 0 };
         self.held.set(size(self.index.held()));
         self.waiting.with_label_values(&["export"]).set(size(self.index.exports.len()));
         self.waiting.with_label_values(&["import"]).set(size(self.index.imports.len()));
-        self.held.collect().into_iter().chain(self.waiting.collect()).collect()
+        let mut all = [self.held.collect(), self.waiting.collect()].concat();
+        let renewed = self.renewed.load(Ordering::Relaxed);
+        if renewed != NEVER {
+            let age = self.clock.elapsed().since(Timestamp::from_nanos(renewed));
+            self.heartbeat_age.set(age.as_secs_f64());
+            all.extend(self.heartbeat_age.collect());
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mcs_core::ids::ServiceKey;
+    use mcs_core::time::ManualClock;
+    use mcs_core::timing::DEFAULT_LEASE;
+
+    #[test]
+    fn a_heartbeat_ages_from_the_begin_of_a_lead_or_the_last_renewal_and_a_standby_has_none() {
+        let (metrics, told, clock) = mk_metrics();
+        let ages = || told("heartbeat_age_seconds");
+        let mut seen = vec![ages()];
+        metrics.leads(true);
+        clock.advance(DEFAULT_LEASE);
+        seen.push(ages());
+        metrics.renewed();
+        clock.advance(DEFAULT_LEASE / 3);
+        seen.push(ages());
+        metrics.leads(false);
+        seen.push(ages());
+        assert_eq!(seen, [vec![], vec![30.0], vec![10.0], vec![]]);
+    }
+
+    #[test]
+    fn the_sizes_of_a_lead_go_with_it() {
+        let (metrics, told, _) = mk_metrics();
+        let sizes = || [told("held_imports"), told("queue_length")].concat();
+        metrics.leads(true);
+        let leading = sizes();
+        metrics.leads(false);
+        assert_eq!((leading, sizes()), (vec![1.0, 0.0, 1.0], vec![0.0, 0.0, 0.0]));
+    }
+
+    /// Metrics of an index with an import that waits for its namespace, what is told of one, and the clock.
+    fn mk_metrics() -> (Metrics, impl Fn(&str) -> Vec<f64>, Arc<ManualClock>) {
+        let (registry, index) = (Registry::new(), Arc::new(Index::default()));
+        let key = ServiceKey::new("shop", "cart").unwrap();
+        index.hold(&key);
+        index.imports.add(key);
+        let clock = Arc::new(ManualClock::default());
+        let metrics = Metrics::register(&registry, index, clock.clone(), []).unwrap();
+        let told = move |of: &str| {
+            let families = registry.gather();
+            let family = families.iter().filter(|family| family.name() == name(of));
+            family
+                .flat_map(|family| family.get_metric())
+                .map(|metric| metric.get_gauge().get_value())
+                .collect()
+        };
+        (metrics, told, clock)
     }
 }

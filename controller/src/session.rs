@@ -82,6 +82,9 @@ fn next_call(lead: &Lead) -> Option<(Call, RegistryClient)> {
 fn handle(lead: &Lead, answer: Answer) {
     // Finalizers of exports that this leader never told wait for the end of a sync.
     let synced = matches!(answer, Answer::Synced { .. });
+    if matches!(answer, Answer::Registered { .. } | Answer::Renewed { .. }) {
+        lead.metrics.renewed();
+    }
     let (dirty, floor, epoch) = {
         let mut outbox = lead.outbox();
         outbox.handle_answer(answer, lead.clock.elapsed(), rand::random());
@@ -183,14 +186,15 @@ async fn call_registry(lead: &Lead, call: Call, registry: &RegistryClient) -> An
             Err(failed) => Answer::ActFailed(failure(lead, registry, "write", failed)),
         },
         Call::Sync { version, names } => {
+            let cause = lead.outbox().sync_cause();
             let synced = async {
                 let (wants, stream) = registry.begin_sync(member, version, &names).await?;
                 let ops = lead.outbox().sync_ops(&wants);
-                debug!(named = names.len(), wanted = ops.len(), %version, "sync");
+                debug!(cause = cause.as_str(), named = names.len(), wanted = ops.len(), %version, "sync");
                 stream.finish(&ops).await
             };
             let synced = synced.await;
-            lead.metrics.synced(synced.is_ok());
+            lead.metrics.synced(cause, synced.is_ok());
             match synced {
                 Ok(synced) => {
                     let Written { results, held, .. } = logged(synced.written);

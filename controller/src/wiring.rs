@@ -78,7 +78,8 @@ pub async fn run(
     let ready = Ready::new(shutdown.clone());
     let metrics_registry = mcs_runtime::metrics::registry(PREFIX)?;
     let index = Arc::new(Index::default());
-    let metrics = Metrics::register(&metrics_registry, Arc::clone(&index))?;
+    let urls = options.registries.iter().map(ToString::to_string);
+    let metrics = Metrics::register(&metrics_registry, Arc::clone(&index), Arc::clone(&clock), urls)?;
     let mut tasks = Tasks::new();
     let secure = options.registries.iter().any(|url| url.scheme() == Scheme::Https);
     let tls = match secure {
@@ -89,9 +90,6 @@ pub async fn run(
         false => None,
     };
     let registries = registries(&options.registries, tls.as_ref()).context("--registry-url")?;
-    for registry in registries.iter() {
-        metrics.connected(&registry.url().to_string(), false);
-    }
     if let Some(tls) = tls {
         tasks.spawn_background("files of TLS", tls.follow());
     }
@@ -181,6 +179,7 @@ async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, shutdo
             changed = claims.changed() => if changed.is_err() { return shutdown.draining().await },
             () = shutdown.draining() => return,
         }
+        shared.index.forget_held();
         for registry in shared.registries.iter() {
             shared.metrics.connected(&registry.url().to_string(), false);
         }

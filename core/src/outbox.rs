@@ -22,7 +22,7 @@ mod link;
 mod told;
 
 use crate::failover::Failover;
-pub use calls::{Answer, Call, Failure, OpAnswer, Process, Progress};
+pub use calls::{Answer, Call, Failure, OpAnswer, Process, Progress, SyncCause};
 
 use crate::ids::ServiceKey;
 use crate::model::{EndpointSet, ExportSpec, HeldExport};
@@ -112,6 +112,7 @@ pub struct Outbox {
     pending: BTreeSet<ServiceKey>,
     sent_at: BTreeMap<ServiceKey, Timestamp>,
     link: Link,
+    sync_cause: SyncCause,
     act: Option<Act>,
     acts_begun: u64,
     renewal: Option<Renewal>,
@@ -144,6 +145,7 @@ impl Outbox {
             pending: BTreeSet::new(),
             sent_at: BTreeMap::new(),
             link: Link::Down { retry_at: now },
+            sync_cause: SyncCause::Start,
             act: None,
             acts_begun: 0,
             renewal: None,
@@ -195,6 +197,11 @@ impl Outbox {
     /// over from that.
     pub fn act_url(&self) -> usize {
         self.act.as_ref().map_or_else(|| self.url(), |act| act.url)
+    }
+
+    /// Why the set is compared as a whole, or was last.
+    pub const fn sync_cause(&self) -> SyncCause {
+        self.sync_cause
     }
 
     /// Whether the registry has accepted this leader.
@@ -308,6 +315,12 @@ impl Outbox {
             self.pending.remove(key);
         }
         Some(Call::Write { version: self.begin(ActKind::Write { sent }), ops })
+    }
+
+    /// The set is to be compared as a whole.
+    const fn doubt_all(&mut self, cause: SyncCause) {
+        self.link = Link::Doubtful;
+        self.sync_cause = cause;
     }
 
     fn begin(&mut self, kind: ActKind) -> Version {

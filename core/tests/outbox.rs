@@ -2,7 +2,7 @@
 
 use mcs_core::ids::{Epoch, ServiceKey};
 use mcs_core::model::{EndpointMap, EndpointSet, ExportSpec, GroupKey, HeldExport, IpFamily};
-use mcs_core::outbox::{Answer, Call, Failure, OpAnswer, Outbox, Process, Progress};
+use mcs_core::outbox::{Answer, Call, Failure, OpAnswer, Outbox, Process, Progress, SyncCause};
 use mcs_core::registry::Op;
 use mcs_core::time::Timestamp;
 use mcs_core::timing::{MAX_LEASE, MIN_LEASE, Timing};
@@ -159,6 +159,43 @@ fn a_sync_that_is_refused_what_another_registry_took_is_not_repeated_for_ever() 
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum: Sum::EMPTY }));
     test.answer(renewed(false));
     assert_eq!((test.call(), test.progress("cart")), (None, Some(Progress::Refused(refusal()))));
+}
+
+#[test]
+fn a_sync_names_what_made_it_necessary() {
+    let mut causes = Vec::new();
+    let mut test = TestOutbox::new(1);
+    let mut sync = |test: &mut TestOutbox, results| {
+        assert!(matches!(test.call(), Some(Call::Sync { .. })));
+        causes.push(test.outbox.sync_cause());
+        test.answer(synced(results));
+    };
+    test.set("cart", 1);
+    test.register(true);
+    sync(&mut test, vec![(key("cart"), Ok(()))]);
+
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(renewed(true));
+    sync(&mut test, vec![]);
+
+    test.set("cart", 2);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::Written(vec![(key("cart"), Err(refusal()))]));
+    sync(&mut test, vec![(key("cart"), Ok(()))]);
+
+    test.renew_by(process(1, "1.0"));
+    test.renew_by(process(1, "1.1"));
+    sync(&mut test, vec![]);
+
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::RenewFailed(Failure::UnknownMember));
+    test.register(true);
+    sync(&mut test, vec![]);
+    let all = ["start", "renewal_differs", "write_refused", "registry_version", "registered"];
+    assert_eq!(causes.iter().map(|cause| cause.as_str()).collect::<Vec<_>>(), all);
+    assert_eq!(SyncCause::ALL.len(), all.len());
 }
 
 /// The state that the leader before it had told, it cannot know; the refusal says so.

@@ -64,6 +64,23 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Unresolved,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::UnknownCa,
+        Self::Expired,
+        Self::WrongName,
+        Self::BadCertificate,
+        Self::NotTls,
+        Self::NotHttp2,
+        Self::NoClientCert,
+        Self::ClientCertRefused,
+        Self::Protocol,
+        Self::Broken,
+    ];
+
     /// Its name in metrics.
     pub const fn label(self) -> &'static str {
         match self {

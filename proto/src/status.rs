@@ -197,7 +197,28 @@ pub enum CallFailed {
     Unreadable(#[from] ConversionError),
 }
 
+/// The kinds of failures that are none of a connection.
+const LABELS: [&str; 11] = [
+    "invalid",
+    "old_term",
+    "claimed",
+    "unknown_cluster",
+    "lease_active",
+    "limit",
+    "busy",
+    "denied",
+    "unavailable",
+    "timeout",
+    "unreadable",
+];
+
 impl CallFailed {
+    /// All kinds of failures that there are, see [`CallFailed::label`].
+    #[cfg(feature = "client")]
+    pub fn labels() -> impl Iterator<Item = &'static str> {
+        LABELS.into_iter().chain(crate::connect::Fault::ALL.map(crate::connect::Fault::label))
+    }
+
     /// The kind of failure, for metrics: a closed set.
     pub const fn label(&self) -> &'static str {
         match self {

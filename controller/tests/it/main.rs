@@ -5,5 +5,6 @@
 mod crds;
 mod leader;
 mod lease_server;
+mod metrics;
 mod rbac;
 mod troubleshooting;

@@ -1,6 +1,6 @@
 //! Taking the answers to calls.
 
-use super::{Act, ActKind, Answer, Link, Outbox, Sent, State, told};
+use super::{Act, ActKind, Answer, Link, Outbox, Sent, State, SyncCause, told};
 use crate::time::Timestamp;
 
 impl Outbox {
@@ -22,7 +22,7 @@ impl Outbox {
                     && renewal.acts_begun == self.acts_begun
                     && self.link == Link::Steady
                 {
-                    self.link = Link::Doubtful;
+                    self.doubt_all(SyncCause::Renewed);
                 }
             }
             Answer::ActFailed(failure) => {
@@ -50,7 +50,11 @@ impl Outbox {
                 self.denied = None;
                 self.turn_away(None);
                 self.renewed(sent_at, lease, now);
-                self.link = if differs { Link::Doubtful } else { Link::Steady };
+                match (differs, self.told_by.is_some()) {
+                    (false, _) => self.link = Link::Steady,
+                    (true, false) => self.doubt_all(SyncCause::Start),
+                    (true, true) => self.doubt_all(SyncCause::Registered),
+                }
                 self.answered(by);
                 if differs {
                     // Renewals name this act from now on, so they carry its sum, not that of what was told before.
@@ -71,7 +75,7 @@ impl Outbox {
                         self.tell(key.clone(), state.as_ref().map(State::held));
                     } else if endpoints_only && self.link == Link::Steady {
                         // The registry has not what it was believed to have.
-                        self.link = Link::Doubtful;
+                        self.doubt_all(SyncCause::Refused);
                     }
                     self.compare(key);
                 }

@@ -41,6 +41,37 @@ pub enum Call {
     },
 }
 
+/// Why the whole set is compared with a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncCause {
+    /// This leader has registered for the first time, and the registry holds something else.
+    Start,
+    /// This leader has registered again, here or at another registry, and that holds something else.
+    Registered,
+    /// A renewal said that the registry holds something else.
+    Renewed,
+    /// The registry did not take endpoints, since it has not the definition that it was believed to have.
+    Refused,
+    /// The registry's version has changed: fields that an earlier one dropped are in no sum.
+    Version,
+}
+
+impl SyncCause {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Start, Self::Registered, Self::Renewed, Self::Refused, Self::Version];
+
+    /// Its name in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Registered => "registered",
+            Self::Renewed => "renewal_differs",
+            Self::Refused => "write_refused",
+            Self::Version => "registry_version",
+        }
+    }
+}
+
 /// What became of one export in a Write or Sync.
 pub type OpAnswer = (ServiceKey, Result<(), Refusal>);
 

@@ -1,7 +1,7 @@
 //! What answers say of the lease and of the registry that is talked to.
 
 use super::told::Claim;
-use super::{ActKind, Call, Failure, Link, Outbox, Process};
+use super::{ActKind, Call, Failure, Link, Outbox, Process, SyncCause};
 use crate::failover::Fault;
 use crate::ids::{Build, Epoch, ServiceKey};
 use crate::time::Timestamp;
@@ -34,7 +34,7 @@ impl Outbox {
         let build = if by.build.as_str().is_empty() { before.cloned().unwrap_or_default() } else { by.build };
         self.told_by = Some(Process { build, ..by });
         if self.resend && self.link == Link::Steady {
-            self.link = Link::Doubtful;
+            self.doubt_all(SyncCause::Version);
         }
     }
 
