@@ -75,6 +75,7 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
 }
 
 async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFailed> {
+    let mut written = BTreeSet::new();
     for _ in 0..ROUNDS {
         let (objects, existing) = read(lead, key);
         let decision = {
@@ -93,6 +94,14 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
             return Ok(settle(lead, key, &decision, &objects, reports).await);
         }
         for step in writes {
+            if let Some(slice) = written_slice(&step) {
+                let now = lead.clock.elapsed();
+                // It changed again while this round was under way. What follows in the plan may count on it.
+                if !written.insert(slice.to_owned()) {
+                    return Ok(Outcome::NotYet(lead.pace.too_soon(key, now).unwrap_or(now)));
+                }
+                lead.pace.writes(key, now);
+            }
             execute(lead, key, &objects, step).await?;
         }
     }
@@ -166,6 +175,14 @@ fn read(lead: &Lead, key: &ServiceKey) -> (ImportObjects, Existing) {
     let objects = lead.index.import_objects(key, &names::derived_service_name(key));
     let existing = facts::existing(key, &objects, &lead.config.member.clusterset);
     (objects, existing)
+}
+
+/// The slice whose endpoints a step writes.
+fn written_slice(step: &Step) -> Option<&str> {
+    match step {
+        Step::CreateSlice(wanted) | Step::UpdateSlice { wanted, .. } => Some(&wanted.name),
+        _ => None,
+    }
 }
 
 /// Carries out one step. The objects are those that the plan was made from.

@@ -10,6 +10,7 @@ use crate::events::Events;
 use crate::index::Index;
 use crate::leader::Claim;
 use crate::metrics::Metrics;
+use crate::pace::Pace;
 use crate::queue::Outcome;
 use crate::subscription::Prepared;
 use crate::writes::Writer;
@@ -77,6 +78,8 @@ pub(crate) struct Lead {
     pub(crate) server: Server,
     /// Exports that are being deleted, and until when their finalizers wait for a registry.
     finishing: Mutex<BTreeMap<ServiceKey, Timestamp>>,
+    /// When the slices of each import were written last.
+    pub(crate) pace: Pace,
 }
 
 /// Fields that an API server, or the CRD it serves, may drop: they are written until an answer lacks them.
@@ -117,6 +120,7 @@ impl Lead {
                 node_hints: AtomicBool::new(true),
             },
             finishing: Mutex::default(),
+            pace: Pace::default(),
         };
         imports::seed(&lead);
         for key in lead.index.all_exports() {
@@ -149,6 +153,9 @@ impl Lead {
 
     async fn import(&self, key: ServiceKey) -> Outcome {
         let begun = self.clock.elapsed();
+        if let Some(at) = self.pace.too_soon(&key, begun) {
+            return Outcome::NotYet(at);
+        }
         let outcome = imports::reconcile(self, key).await;
         self.metrics.reconciled("import", begun);
         outcome

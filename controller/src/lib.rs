@@ -15,6 +15,7 @@
 //! | `imports`, `writes` | carries out the plan of an import; every write to the API server |
 //! | `session`, `subscription` | the calls to a registry; its watch, which feeds the view |
 //! | [`leave`] | takes the cluster out, with all that was made of it |
+//! | `pace` | how often an import is written |
 //! | `pages` | lists that are read once |
 //! | `events`, `metrics` | what people and Prometheus are told |
 
@@ -36,6 +37,7 @@ mod lead;
 pub mod leader;
 pub mod leave;
 mod metrics;
+mod pace;
 mod pages;
 mod queue;
 mod served;

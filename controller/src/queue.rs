@@ -23,6 +23,8 @@ pub(crate) enum Outcome {
     Done,
     /// Look again at this moment.
     At(Timestamp),
+    /// Nothing was done, since it is too soon: begin at this moment. Failures before still count.
+    NotYet(Timestamp),
     /// It failed: try again after a while, and not before what the API server asked for.
     Failed {
         /// What was asked for; zero when nothing was.
@@ -145,6 +147,7 @@ impl<K: Ord + Clone> State<K> {
                 self.failures.remove(&key);
                 self.add_at(key, at);
             }
+            Outcome::NotYet(at) => self.add_at(key, at),
             Outcome::Failed { asked } => {
                 let first = || Backoff::new(FIRST_RETRY, MAX_RETRY);
                 let pause = self.failures.entry(key.clone()).or_insert_with(first).next_pause(asked, jitter);
@@ -194,6 +197,19 @@ mod tests {
         let before = Timestamp::from_nanos((NOW + Duration::from_secs(7)).as_nanos() - 1);
         assert_eq!(state.take(before), None);
         assert_eq!(state.take(NOW + Duration::from_secs(7)), Some("cart"));
+    }
+
+    #[test]
+    fn a_key_that_came_too_soon_is_begun_at_its_time_and_its_failures_still_count() {
+        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        state.finish("cart", FAILED, NOW, 1.0);
+        state.add_at("cart", Timestamp::ZERO);
+        assert_eq!(state.take(NOW), Some("cart"));
+        state.finish("cart", Outcome::NotYet(NOW + FIRST_RETRY), NOW, 1.0);
+        assert_eq!((state.take(NOW), state.next_due()), (None, Some(NOW + FIRST_RETRY)));
+        assert_eq!(state.take(NOW + FIRST_RETRY), Some("cart"));
+        state.finish("cart", FAILED, NOW, 1.0);
+        assert_eq!(state.next_due(), Some(NOW + FIRST_RETRY * 2));
     }
 
     #[test]

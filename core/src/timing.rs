@@ -143,5 +143,6 @@ impl Timing {
 /// The judging clock adds at most this much at once, so that a stall is not judged.
 pub const MAX_TICK: Duration = Duration::from_millis(500);
 
-/// Changes of one export are sent at most this often; the last state always is.
+/// Changes of one export are sent, and slices of one import written, at most this often; the last state always is. Each
+/// write of a slice is told to every node of a cluster: ten a second are as many as a Service that flaps may cost.
 pub const COALESCE: Duration = Duration::from_millis(100);
