@@ -27,6 +27,44 @@ const LIST: &str = "tests/it/metrics/all.txt";
 /// of the heartbeat is not.
 #[tokio::test]
 async fn every_metric_is_told_from_the_start_with_its_help_type_and_labels() {
+    let told = list(&metrics().await);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(LIST);
+    if std::env::var_os(UPDATE).is_some() {
+        std::fs::write(&file, &told).unwrap();
+    }
+    let checked_in = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(told, checked_in, "{} is not what is told; run with {UPDATE}=1", file.display());
+}
+
+/// The table of the documentation is what a controller tells.
+#[tokio::test]
+async fn every_metric_is_documented_with_its_type_and_labels() {
+    let documented: BTreeSet<_> = include_str!("../../../docs/controller.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `mcs_controller_"))
+        .map(|row| {
+            let mut cells = row.split(" | ").map(|cell| cell.replace('`', "").trim().to_owned());
+            [cells.next().unwrap(), cells.next().unwrap(), cells.next().unwrap()]
+        })
+        .collect();
+    let mut told = BTreeSet::from([["heartbeat_age_seconds", "gauge", ""].map(str::to_owned)]);
+    let list = list(&metrics().await);
+    let mut metric = ["", ""];
+    for line in list.lines() {
+        if let Some(named) = line.strip_prefix("mcs_controller_") {
+            let (name, kind) = named.split_once(' ').unwrap();
+            metric = [name, kind];
+        } else if let Some(series) = line.strip_prefix("  ") {
+            let labels = series.split_once('{').map_or("", |(_, labels)| labels).split(',');
+            let names: Vec<_> = labels.filter_map(|label| Some(label.split_once('=')?.0)).collect();
+            told.insert([metric[0].to_owned(), metric[1].to_owned(), names.join(", ")]);
+        }
+    }
+    assert_eq!(documented, told);
+}
+
+/// What a controller tells whose API server answers nothing.
+async fn metrics() -> String {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.crt");
     std::fs::write(&ca, Ca::new("ca").pem()).unwrap();
@@ -58,15 +96,9 @@ async fn every_metric_is_told_from_the_start_with_its_help_type_and_labels() {
     connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.unwrap();
-    let told = list(&answer);
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(LIST);
-    if std::env::var_os(UPDATE).is_some() {
-        std::fs::write(&file, &told).unwrap();
-    }
-    let checked_in = std::fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(told, checked_in, "{} is not what is told; run with {UPDATE}=1", file.display());
     shutdown.drain();
     running.await.unwrap().unwrap();
+    answer
 }
 
 /// Each metric of this program: help, name and type, and its series without values and buckets.
