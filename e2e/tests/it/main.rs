@@ -9,6 +9,7 @@ mod crds;
 mod discovery;
 mod exports;
 mod faults;
+mod flapping;
 mod identity;
 mod leaving;
 mod lifecycle;
