@@ -3,7 +3,7 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`g1`], [`crossing`] (G2), [`g5`], [`g6`], [`g7`] | the benchmarks |
+//! | [`g1`], [`crossing`] (G2), [`g3`], [`g4`], [`g5`], [`g6`], [`g7`] | the benchmarks |
 //! | [`schedule`] | when changes are due: open loop |
 //! | [`stats`] | times, medians of ratios, blocks that take turns |
 //! | [`compare`] | three systems under one load |
@@ -12,6 +12,7 @@
 //! | [`model`] | a controller without an API server |
 //! | [`wire`] | the watchers' end of a stream |
 //! | [`population`] | what is exported meanwhile |
+//! | [`exporters`] | members that a controller imports from |
 //! | [`machine`] | cores, memory, load |
 //! | [`report`] | the table and the verdicts |
 //!
@@ -22,8 +23,11 @@
 pub mod compare;
 pub mod crossing;
 pub mod etcd;
+pub mod exporters;
 pub mod floor;
 pub mod g1;
+pub mod g3;
+pub mod g4;
 pub mod g5;
 pub mod g6;
 pub mod g7;
@@ -112,10 +116,14 @@ pub enum Name {
     G6,
     /// The memory that endpoints take, and what idle clusters cost
     G7,
-    // Last, since the clusters stay until the process ends.
+    // Those with clusters are last, since these stay until the process ends.
     /// From an EndpointSlice in one cluster to that in another
     #[value(alias = "g2")]
     Crossing,
+    /// How many slices one controller updates
+    G3,
+    /// Many slices at once that a controller has never seen, and its restart
+    G4,
 }
 
 /// Runs one benchmark; `crossing` says how that one is measured.
@@ -130,6 +138,8 @@ pub fn run(name: Name, crossing: Crossing, scale: &Scale) -> Result<Report> {
         Name::G6 => g6::run(scale),
         Name::G7 => g7::run(scale),
         Name::Crossing => crossing.run(scale),
+        Name::G3 => g3::run(scale),
+        Name::G4 => g4::run(scale),
     }
 }
 

@@ -97,11 +97,24 @@ impl Peer {
     /// # Errors
     /// The registry did not take it.
     pub async fn export(&self, key: &ServiceKey, spec: ExportSpec, endpoints: EndpointSet) -> Result<()> {
+        self.export_all([(key.clone(), Arc::new(spec), Arc::new(endpoints))]).await
+    }
+
+    /// [`Peer::export`] of many at once, in one write.
+    ///
+    /// # Errors
+    /// The registry did not take them.
+    pub async fn export_all(
+        &self,
+        exports: impl IntoIterator<Item = (ServiceKey, Arc<ExportSpec>, Arc<EndpointSet>)>,
+    ) -> Result<()> {
         let mut told = self.session.told.lock().await;
-        let (spec, endpoints) = (Arc::new(spec), Arc::new(endpoints));
-        told.exports.insert(key.clone(), (Arc::clone(&spec), Arc::clone(&endpoints)));
-        let leaf = Leaf::of(key, &spec, &endpoints);
-        self.session.write(&mut told, Op::Put { key: key.clone(), leaf, spec, endpoints }).await
+        let mut ops = Vec::new();
+        for (key, spec, endpoints) in exports {
+            told.exports.insert(key.clone(), (Arc::clone(&spec), Arc::clone(&endpoints)));
+            ops.push(Op::Put { leaf: Leaf::of(&key, &spec, &endpoints), key, spec, endpoints });
+        }
+        self.session.write(&mut told, &ops).await
     }
 
     /// Exports `key` no longer.
@@ -111,14 +124,14 @@ impl Peer {
     pub async fn withdraw(&self, key: &ServiceKey) -> Result<()> {
         let mut told = self.session.told.lock().await;
         told.exports.remove(key).with_context(|| format!("{key} is not exported"))?;
-        self.session.write(&mut told, Op::Delete { key: key.clone() }).await
+        self.session.write(&mut told, &[Op::Delete { key: key.clone() }]).await
     }
 }
 
 impl Session {
-    async fn write(&self, told: &mut Told, op: Op) -> Result<()> {
+    async fn write(&self, told: &mut Told, ops: &[Op]) -> Result<()> {
         let version = told.next();
-        let written = self.client.write(&self.member, version, &[op]).await?;
+        let written = self.client.write(&self.member, version, ops).await?;
         for (key, result) in written.results {
             result.with_context(|| format!("the registry refuses {key}"))?;
         }

@@ -19,7 +19,7 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     rate: u16,
     /// Changes in all in `crossing`
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 120)]
     count: u16,
 }
 

@@ -11,7 +11,17 @@ fn the_benchmark_of_the_hop_says_all_of_its_goal() -> Result<()> {
 
 #[test]
 fn the_benchmark_of_a_crossing_says_all_of_its_goal() -> Result<()> {
-    check(Name::Crossing, "G2", 2)
+    check(Name::Crossing, "G2", 5)
+}
+
+#[test]
+fn the_benchmark_of_updates_says_all_of_its_goal() -> Result<()> {
+    check(Name::G3, "G3", 2)
+}
+
+#[test]
+fn the_benchmark_of_a_cold_import_says_all_of_its_goal() -> Result<()> {
+    check(Name::G4, "G4", 3)
 }
 
 #[test]
