@@ -190,7 +190,8 @@ async fn fails(stack: &Stack, replica: &str, url: &str, reason: &str) -> Result<
     wait_for(&format!("{replica} to fail at {url}: {reason}"), async || {
         let lines = metric(stack, replica, "mcs_controller_registry_failures_total").await?;
         let label = format!("reason=\"{reason}\",url=\"{url}\"");
-        ensure!(lines.iter().any(|line| line.contains(&label)), "{lines:?}");
+        let failed = |line: &String| line.contains(&label) && !line.ends_with(" 0");
+        ensure!(lines.iter().any(failed), "{lines:?}");
         Ok(())
     })
     .await
