@@ -38,6 +38,7 @@ pub(crate) fn existing(key: &ServiceKey, objects: &ImportObjects, clusterset: &C
 fn read_import(import: &ServiceImport, owner: &str, clusterset: &ClustersetId) -> ImportObject {
     let spec = import.spec.clone().unwrap_or_default();
     let status = import.status.clone().unwrap_or_default();
+    let generation = import.metadata.generation.unwrap_or_default();
     let affinity = session_affinity(spec.session_affinity.as_deref());
     let timeout = spec.session_affinity_config.and_then(|config| config.client_ip?.timeout_seconds);
     let port = |port: &crate::api::ImportPort| Port {
@@ -67,6 +68,8 @@ fn read_import(import: &ServiceImport, owner: &str, clusterset: &ClustersetId) -
                 .conditions
                 .iter()
                 .find(|condition| condition.type_ == CONDITION_READY)
+                // What was said of an earlier generation is out of date, and said anew.
+                .filter(|condition| condition.observed_generation.unwrap_or_default() == generation)
                 .and_then(read_ready),
             slices_present: status.endpoint_slice_objects.as_deref() == Some(ENDPOINT_SLICES_PRESENT),
         },

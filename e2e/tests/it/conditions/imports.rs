@@ -120,7 +120,18 @@ async fn an_import_says_whether_it_can_be_used_and_what_is_in_its_way() -> Resul
     let texts = [&other.type_, &other.status, &other.reason, &other.message].map(String::as_str);
     let found = scene.says::<ServiceImport>("good", &[READY, texts]).await?;
     assert!(found.contains(&other), "{found:?}");
-    Ok(())
+
+    // What is said is said of the ServiceImport as it is now.
+    let ports = [("http", 80), ("metrics", 9090)];
+    delta.export(&key, peer_spec(&ports, 4_000_000_000), peer_endpoints(&ports, &["10.4.0.1"])?).await?;
+    wait_for("the condition of an import with two ports", async || {
+        let import = scene.place("good").import().await?;
+        let said = import.import.conditions().into_iter().find(|it| it.type_ == names::CONDITION_READY);
+        let said = (import.ports().len(), said.and_then(|it| it.observed_generation));
+        ensure!(said == (2, import.import.metadata.generation), "{said:?}: {:?}", import.import);
+        Ok::<_, anyhow::Error>(())
+    })
+    .await
 }
 
 /// Has the API server refuse a Service of this name in the scene's namespace, and answers with which words.

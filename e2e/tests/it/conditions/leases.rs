@@ -61,6 +61,8 @@ async fn a_cluster_that_the_registry_does_not_show_says_so_though_its_renewals_a
     for name in ["one", "more"] {
         scene.says::<ServiceExport>(name, &[VALID, EXPIRED]).await?;
     }
+    let log = scene.stack.controller("east")?.program.log();
+    assert!(!log.contains("the lease has ended without a renewal"), "{log}");
     for name in ["one", "more"] {
         scene.place(name).delete::<ServiceExport>(name).await?;
     }
