@@ -2,7 +2,6 @@
 
 use crate::served::Served;
 use mcs_core::ids::{Build, Instance, Namespace, Region};
-use mcs_core::model::IpFamily;
 use mcs_proto::convert::Member;
 
 /// What a controller works by.
@@ -22,8 +21,6 @@ pub(crate) struct Config {
     pub(crate) create_namespaces: bool,
     /// Whether ServiceImports that somebody else made are taken over.
     pub(crate) adopt_unmanaged: bool,
-    /// The address families that this cluster gives Services.
-    pub(crate) served_families: Vec<IpFamily>,
     /// What the API server keeps of what is written.
     pub(crate) served: Served,
 }

@@ -2,27 +2,31 @@
 //! and which address families it gives Services.
 //!
 //! It asks until it knows. An API server that does not answer, or misses the CRDs, keeps the controller unready; it
-//! says so once, and again when the reason changes.
+//! says so once, and again when the reason changes. One that fails is asked later and later; one that answers, and
+//! misses what somebody is about to bring, is asked again soon.
 
 use crate::crds::RELEASE;
+use crate::families::Families;
 use crate::identity::{self, Given, Identity, NotKnown};
 use crate::served::{self, Served};
-use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort, ServiceSpec};
-use kube::api::{Api, ObjectMeta, PostParams};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::Api;
 use kube::{Client, ResourceExt};
+use mcs_core::backoff::Backoff;
 use mcs_core::ids::ClusterUid;
-use mcs_core::model::IpFamily;
 use mcs_core::names::{MCS_API_VERSION, NAMESPACE_OF_UID};
+use mcs_runtime::kube::follow::{FIRST_PAUSE, LONGEST_PAUSE};
+use mcs_runtime::kube::retry_after;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
 /// How long one question may take.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long to wait before asking again.
+/// How long to wait for what the cluster misses.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// What was learned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Discovered {
     /// Who the cluster is.
     pub(crate) identity: Identity,
@@ -30,8 +34,8 @@ pub(crate) struct Discovered {
     pub(crate) uid: ClusterUid,
     /// What the API server keeps of what is written.
     pub(crate) served: Served,
-    /// The address families that this cluster gives Services, the primary one first.
-    pub(crate) served_families: Vec<IpFamily>,
+    /// The address families that this cluster gives Services.
+    pub(crate) families: Families,
 }
 
 /// Why something is not known yet.
@@ -57,25 +61,56 @@ pub(crate) enum Unknown {
     Uid(mcs_core::ids::InvalidId),
 }
 
+/// What kept an answer from being known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// The cluster misses something.
+    Missing,
+    /// The API server fails, and asks to be left alone for so long.
+    Of(Duration),
+}
+
+impl Unknown {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::TimedOut => Failure::Of(Duration::ZERO),
+            Self::Refused(error) | Self::Identity(NotKnown::Refused { source: error, .. }) => {
+                Failure::Of(retry_after(error))
+            }
+            Self::NotServed(_) | Self::TooOld(_) | Self::Identity(_) | Self::Uid(_) => Failure::Missing,
+        }
+    }
+}
+
 /// Asks until all is known, of what flags have not `given`. `namespaces` are those in which this controller may make Services.
 pub(crate) async fn discover(client: &Client, given: &Given, namespaces: &[String]) -> Discovered {
     let mut told = String::new();
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let asked = tokio::time::timeout(LIMIT, ask(client, given, namespaces)).await;
         match asked.unwrap_or(Err(Unknown::TimedOut)) {
             Ok(discovered) => {
                 let Identity { clusterset, cluster, region, .. } = &discovered.identity;
                 let region = region.as_ref().map(|region| region.as_str());
-                info!(%clusterset, %cluster, region, uid = %discovered.uid, families = ?discovered.served_families, "cluster known");
+                info!(%clusterset, %cluster, region, uid = %discovered.uid, families = ?discovered.families.known(), "cluster known");
                 return discovered;
             }
             Err(unknown) => {
+                let pause = match unknown.failure() {
+                    Failure::Missing => {
+                        backoff.reset();
+                        RETRY
+                    }
+                    Failure::Of(asked) => backoff.next_pause(asked, rand::random()),
+                };
                 let reason = unknown.to_string();
-                if reason != told {
-                    warn!(reason, "cannot start yet, asking again");
+                if reason == told {
+                    debug!(reason, retry_in = ?pause, "cannot start yet, asking again");
+                } else {
+                    warn!(reason, retry_in = ?pause, "cannot start yet, asking again");
                     told = reason;
                 }
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(pause).await;
             }
         }
     }
@@ -84,8 +119,9 @@ pub(crate) async fn discover(client: &Client, given: &Given, namespaces: &[Strin
 async fn ask(client: &Client, given: &Given, namespaces: &[String]) -> Result<Discovered, Unknown> {
     let served = served::ask(client).await?;
     let identity = identity::ask(client, given).await?;
-    let served_families = families(client, namespaces).await?;
-    Ok(Discovered { identity, uid: uid(client).await?, served, served_families })
+    let (uid, families) = (uid(client).await?, Families::default());
+    families.learn(client, namespaces).await.map_err(Unknown::Refused)?;
+    Ok(Discovered { identity, uid, served, families })
 }
 
 /// The UID of the cluster: that of its `kube-system` Namespace.
@@ -95,34 +131,5 @@ pub(crate) async fn uid(client: &Client) -> Result<ClusterUid, Unknown> {
     ClusterUid::new(system.uid().unwrap_or_default()).map_err(Unknown::Uid)
 }
 
-/// The families that a Service would get which takes all it can: the API server knows, and a dry run makes it say. A
-/// namespace may be missing, on its way out or full; what one refuses, another answers.
-async fn families(client: &Client, namespaces: &[String]) -> Result<Vec<IpFamily>, Unknown> {
-    for namespace in namespaces {
-        match probe(client, namespace).await {
-            Ok(families) => return Ok(families),
-            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
-                debug!(namespace, answer = status.message, "cannot be asked for the cluster's IP families");
-            }
-            Err(error) => return Err(Unknown::Refused(error)),
-        }
-    }
-    warn!("no namespace tells the cluster's IP families, both are taken to be served");
-    Ok(vec![IpFamily::V4, IpFamily::V6])
-}
-
-async fn probe(client: &Client, namespace: &str) -> kube::Result<Vec<IpFamily>> {
-    let probe = Service {
-        metadata: ObjectMeta { generate_name: Some("mcs-probe-".to_owned()), ..ObjectMeta::default() },
-        spec: Some(ServiceSpec {
-            ip_family_policy: Some("PreferDualStack".to_owned()),
-            ports: Some(vec![ServicePort { port: 1, ..ServicePort::default() }]),
-            ..ServiceSpec::default()
-        }),
-        ..Service::default()
-    };
-    let params = PostParams { dry_run: true, ..PostParams::default() };
-    let made = Api::<Service>::namespaced(client.clone(), namespace).create(&params, &probe).await?;
-    let families = made.spec.and_then(|spec| spec.ip_families).unwrap_or_default();
-    Ok(families.iter().filter_map(|family| IpFamily::parse(family)).collect())
-}
+#[cfg(test)]
+mod tests;

@@ -11,17 +11,19 @@ use crate::api::{AboutVersion, ClusterProperty};
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::pages;
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams, ObjectMeta};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
 use mcs_core::ids::{ClusterId, ClustersetId, InvalidId, Region};
 use mcs_core::names::{
     ABOUT_GROUP, EVENT_IDENTITY_CHANGED, LABEL_REGION, PROPERTY_CLUSTER_ID, PROPERTY_CLUSTERSET_ID,
     RESOURCE_CLUSTER_PROPERTIES,
 };
+use mcs_core::time::Clock;
+use mcs_runtime::kube::follow::follow_one;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 /// What flags say of the cluster.
@@ -157,17 +159,24 @@ fn most_common(counts: &BTreeMap<String, usize>) -> Option<Region> {
 }
 
 /// Reports a change of the properties that ids were learned from; it has no end of its own.
-pub(crate) async fn watch(client: Client, read: Read, metrics: Metrics, events: Events) {
+pub(crate) async fn watch(
+    client: Client,
+    read: Read,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    events: Events,
+) {
     let Read { version, values } = read;
     let watches = values.into_iter().map(|(name, value)| {
-        let (client, metrics, events) = (client.clone(), metrics.clone(), events.clone());
-        async move {
+        let (metrics, events) = (metrics.clone(), events.clone());
+        let api = Api::<ClusterProperty>::all_with(client.clone(), &version);
+        let (tell, mut found) = mpsc::unbounded_channel();
+        // The channel is there as long as the watch is.
+        let following = follow_one(api, name, Arc::clone(&clock), move |seen| drop(tell.send(seen)));
+        let looking = async move {
             metrics.identity_changed(name, false);
-            let api = Api::<ClusterProperty>::all_with(client, &version);
-            let mut found = std::pin::pin!(watcher::watch_object(api, name).default_backoff());
             let mut told = None;
-            while let Some(seen) = found.next().await {
-                let Ok(seen) = seen else { continue };
+            while let Some(seen) = found.recv().await {
                 let now = seen.as_ref().map(value_of);
                 if told.as_ref() == Some(&now) {
                     continue;
@@ -177,7 +186,8 @@ pub(crate) async fn watch(client: Client, read: Read, metrics: Metrics, events: 
                 report(&events, &version, name, &value, seen.as_ref(), told.is_some()).await;
                 told = Some(now);
             }
-        }
+        };
+        async move { tokio::join!(following, looking) }
     });
     futures::future::join_all(watches).await;
 }

@@ -14,6 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use mcs_core::ids::ServiceKey;
+use mcs_core::model::IpFamily;
 use mcs_core::names;
 use mcs_core::plan::{Existing, Identity, Kind, Problem, Step, WantedSlice, plan};
 use mcs_core::view::{Applied, Decision};
@@ -33,6 +34,8 @@ const PROBLEMS: [&str; 4] = [
     names::EVENT_SLICE_SKIPPED,
     names::EVENT_IMPORT_FAILED,
 ];
+/// What a plan is made with that no family matters to.
+const BOTH_FAMILIES: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
 /// What only somebody else can mend is looked at again after this long.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -83,13 +86,19 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
             view.applied(key.clone(), Applied::of(&existing));
             view.decide(key)
         };
+        let families = families(lead, key, &decision).await?;
+        let config = lead.plan_config(families.clone().unwrap_or_else(|| BOTH_FAMILIES.to_vec()));
         let (writes, reports): (Vec<_>, Vec<_>) =
-            plan(key, &decision, &existing, &lead.plan_config()).into_iter().partition(Step::is_write);
+            plan(key, &decision, &existing, &config).into_iter().partition(Step::is_write);
         // A namespace on its way out takes all in it along, and refuses what is new.
         if !writes.is_empty() && !namespace_is_there(lead, key).await? {
             return Ok(Outcome::Done);
         }
         lead.index.release(key);
+        // The namespace was made just now, so that it can be asked.
+        if !writes.is_empty() && families.is_none() && decision != Decision::Remove {
+            continue;
+        }
         if writes.is_empty() {
             return Ok(settle(lead, key, &decision, &objects, reports).await);
         }
@@ -107,6 +116,21 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
     }
     warn!(service = %key, rounds = ROUNDS, "import does not settle, something else writes the same objects");
     Ok(Outcome::Failed { asked: Duration::ZERO })
+}
+
+/// The families that a plan depends on; none where they are not known and nothing is written that depends on them: what
+/// goes needs none, and no namespace is there to be asked.
+async fn families(
+    lead: &Lead,
+    key: &ServiceKey,
+    decision: &Decision,
+) -> Result<Option<Vec<IpFamily>>, WriteFailed> {
+    match lead.families.known() {
+        Some(known) => Ok(Some(known)),
+        None if *decision == Decision::Remove => Ok(None),
+        None if lead.index.namespace_state(key) != NamespaceState::Active => Ok(None),
+        None => Ok(Some(lead.families.ask(&lead.client, &key.namespace).await?)),
+    }
 }
 
 /// What is left when no write is: problems for people, and what the view remembers.

@@ -1,6 +1,6 @@
 //! The cluster's objects as the API server last told of them, and who is to look at what when one changes.
 //!
-//! Watches feed it ([`Index::follow`]), and so do the answers to own writes ([`Index::apply`]), so that a reconciler
+//! Watches feed it ([`crate::watch`]), and so do the answers to own writes ([`Index::apply`]), so that a reconciler
 //! that reads after its own write sees it. A change puts the keys it touches into the queue of exports, of imports, or
 //! both. Reads hand out shared objects and hold no lock.
 //!
@@ -13,22 +13,20 @@ mod tests;
 
 use crate::api::{ServiceExport, ServiceImport};
 use crate::queue::Queue;
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::core::DeserializeGuard;
-use kube::runtime::watcher::{self, Event};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use mcs_core::ids::ServiceKey;
 use mcs_core::names::{
     ANNOTATION_DERIVED_SERVICE, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_SERVICE, MANAGED_BY,
     derived_service_of_slice, is_derived_service_name,
 };
-use mcs_runtime::ready::Handle;
-use objects::{Name, Objects, name_of};
+use objects::Objects;
+pub(crate) use objects::{Name, name_of};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tracing::{debug, warn};
+use tracing::debug;
 
 /// The cluster's objects; see the module.
 #[derive(Debug)]
@@ -126,56 +124,12 @@ impl Index {
         }
     }
 
-    /// Takes the end of an object, from a watch or from the answer to an own deletion.
+    /// Takes the end of an object, from the answer to an own deletion.
     pub(crate) fn delete<K: Kind>(&self, object: &K) {
-        let mut inner = self.lock();
-        if let Some(before) = K::objects(&mut inner).delete(object.meta()) {
-            before.touched(&inner, self);
-        }
+        self.delete_meta::<K>(object.meta());
     }
 
-    /// Takes what a watch of `scope` (a namespace; all when none) tells, until it ends. `listed` is told of the first
-    /// complete list.
-    pub(crate) async fn follow<K: Kind>(
-        &self,
-        scope: Option<&str>,
-        listed: Handle,
-        events: impl Stream<Item = watcher::Result<Event<DeserializeGuard<K>>>>,
-    ) {
-        let mut events = std::pin::pin!(events);
-        let mut relisted: BTreeSet<Name> = BTreeSet::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Init) => relisted.clear(),
-                Ok(Event::InitApply(object)) => {
-                    relisted.insert(name_of(object.meta()));
-                    self.take(object);
-                }
-                Ok(Event::InitDone) => {
-                    self.finish_relist::<K>(scope, &std::mem::take(&mut relisted));
-                    listed.ready();
-                }
-                Ok(Event::Apply(object)) => self.take(object),
-                Ok(Event::Delete(DeserializeGuard(Ok(object)))) => self.delete(&object),
-                Ok(Event::Delete(DeserializeGuard(Err(invalid)))) => self.delete_meta::<K>(&invalid.metadata),
-                Err(error) => {
-                    warn!(kind = %K::kind(&()), namespace = scope, error = %mcs_runtime::tasks::with_causes(&error), "watch failed, it is tried again");
-                }
-            }
-        }
-    }
-
-    fn take<K: Kind>(&self, object: DeserializeGuard<K>) {
-        match object.0 {
-            Ok(object) => self.apply(object),
-            Err(invalid) => {
-                let name = invalid.metadata.name.as_deref();
-                warn!(kind = %K::kind(&()), namespace = invalid.metadata.namespace, name, error = %invalid.error, "object skipped, it cannot be read");
-            }
-        }
-    }
-
-    /// Takes that nothing exists in `scope` but what is `listed`.
+    /// Takes the end of a list of `scope` (a namespace; all when none): what is not `listed` is gone.
     pub(crate) fn finish_relist<K: Kind>(&self, scope: Option<&str>, listed: &BTreeSet<Name>) {
         let missing = K::objects(&mut self.lock()).missing(scope, listed);
         debug!(kind = %K::kind(&()), namespace = scope, objects = listed.len(), gone = missing.len(), "listed");
@@ -187,7 +141,8 @@ impl Index {
         }
     }
 
-    fn delete_meta<K: Kind>(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) {
+    /// Takes the end of the object that `meta` names.
+    pub(crate) fn delete_meta<K: Kind>(&self, meta: &ObjectMeta) {
         let mut inner = self.lock();
         if let Some(before) = K::objects(&mut inner).delete(meta) {
             before.touched(&inner, self);
@@ -247,13 +202,14 @@ impl Index {
     /// namespace changes; also answers whether it begins to wait now. One look, so that no change falls in between.
     pub(crate) fn hold(&self, key: &ServiceKey) -> (NamespaceState, bool) {
         let mut inner = self.lock();
-        let state = match inner.namespaces.get("", key.namespace.as_str()) {
-            Some(known) if known.metadata.deletion_timestamp.is_some() => NamespaceState::Terminating,
-            Some(_) => NamespaceState::Active,
-            None => NamespaceState::Missing,
-        };
+        let state = inner.namespace_state(key);
         let begins = state != NamespaceState::Active && inner.held.insert(key.clone());
         (state, begins)
+    }
+
+    /// Whether objects can be made in the namespace of `key`.
+    pub(crate) fn namespace_state(&self, key: &ServiceKey) -> NamespaceState {
+        self.lock().namespace_state(key)
     }
 
     /// The import of `key` does not wait (any more).
@@ -299,6 +255,14 @@ impl Inner {
             if import.annotations().get(ANNOTATION_DERIVED_SERVICE).is_some_and(|known| known == derived) {
                 index.queue_import(namespace, &import.name_any());
             }
+        }
+    }
+
+    fn namespace_state(&self, key: &ServiceKey) -> NamespaceState {
+        match self.namespaces.get("", key.namespace.as_str()) {
+            Some(known) if known.metadata.deletion_timestamp.is_some() => NamespaceState::Terminating,
+            Some(_) => NamespaceState::Active,
+            None => NamespaceState::Missing,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::config::Config;
 use crate::events::Events;
+use crate::families::Families;
 use crate::index::Index;
 use crate::leader::Claim;
 use crate::metrics::Metrics;
@@ -16,6 +17,7 @@ use crate::subscription::Prepared;
 use crate::writes::Writer;
 use crate::{exports, imports, session, subscription};
 use mcs_core::ids::ServiceKey;
+use mcs_core::model::IpFamily;
 use mcs_core::outbox::Outbox;
 use mcs_core::plan::PlanConfig;
 use mcs_core::time::{Clock, Timestamp};
@@ -50,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) events: Events,
     /// What is counted.
     pub(crate) metrics: Metrics,
+    /// The address families that this cluster gives Services.
+    pub(crate) families: Arc<Families>,
 }
 
 impl fmt::Debug for Shared {
@@ -193,13 +197,13 @@ impl Lead {
         }
     }
 
-    /// What plans depend on besides the import.
-    pub(crate) fn plan_config(&self) -> PlanConfig {
+    /// What plans depend on besides the import, in a cluster that gives Services `served_families`.
+    pub(crate) fn plan_config(&self, served_families: Vec<IpFamily>) -> PlanConfig {
         PlanConfig {
             clusterset: self.config.member.clusterset.clone(),
             cluster: self.config.member.cluster.clone(),
             adopt_unmanaged: self.config.adopt_unmanaged,
-            served_families: self.config.served_families.clone(),
+            served_families,
             slices_present_kept: self.server.slices_present.load(Ordering::Relaxed),
             node_hints_kept: self.server.node_hints.load(Ordering::Relaxed),
         }

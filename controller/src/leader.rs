@@ -17,22 +17,21 @@
 //! ends with its claim, and a standby with warm watches takes over in milliseconds).
 
 use crate::writes::as_manager;
-use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use mcs_core::election::{Elector, Policy, Record, Write, WriteKind};
 use mcs_core::names;
 use mcs_core::time::{Clock, Timestamp};
 use mcs_runtime::clock::sleep_until;
+use mcs_runtime::kube::follow::follow_one;
 use mcs_runtime::shutdown::Watch;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 /// What is competed for, and as whom.
@@ -116,9 +115,6 @@ impl fmt::Debug for Candidate {
     }
 }
 
-/// What the watch of the Lease tells.
-type Hint = watcher::Result<Option<Lease>>;
-
 impl Candidate {
     /// A standby, and where its claims are told; none while it does not lead.
     pub fn new(
@@ -147,8 +143,12 @@ impl Candidate {
 
     /// Competes, leads and competes again until the program drains; then releases the Lease if it leads.
     pub async fn run(mut self) {
-        let hints = watcher::watch_object(self.api.clone(), &self.settings.name).default_backoff();
-        let mut hints = std::pin::pin!(hints.fuse());
+        let (hint, mut hints) = mpsc::unbounded_channel();
+        let clock = Arc::clone(&self.clock);
+        let name = self.settings.name.clone();
+        // The channel is there as long as this is.
+        let following = follow_one(self.api.clone(), &name, clock, |seen| drop(hint.send(seen)));
+        let mut following = std::pin::pin!(following);
         let mut floor = self.floor.subscribe();
         loop {
             self.publish();
@@ -168,7 +168,8 @@ impl Candidate {
                 let deadline = self.elector.poll_timeout().into_iter().chain([self.look_at]).min();
                 tokio::select! {
                     () = self.stop.draining(), if !self.stop.is_draining() => {}
-                    Some(hint) = hints.next() => self.take_hint(hint),
+                    never = &mut following => match never {},
+                    Some(seen) = hints.recv() => self.take_hint(seen.as_ref()),
                     Ok(()) = floor.changed() => self.elector.raise_term(*floor.borrow_and_update()),
                     () = sleep_until(self.clock.as_ref(), deadline) => {}
                 }
@@ -177,17 +178,14 @@ impl Candidate {
     }
 
     /// Looks when the watch tells something new. A leader's own renewals are nothing new.
-    fn take_hint(&mut self, hint: Hint) {
-        let new = match hint {
-            Ok(Some(seen)) if self.claims.borrow().is_some() => {
-                record_of(&seen).holder.as_ref() != Some(&self.settings.identity)
+    fn take_hint(&mut self, seen: Option<&Lease>) {
+        let new = match seen {
+            Some(seen) if self.claims.borrow().is_some() => {
+                record_of(seen).holder.as_ref() != Some(&self.settings.identity)
             }
-            Ok(seen) => {
-                seen.map(|seen| seen.resource_version()) != self.lease.as_ref().map(Lease::resource_version)
-            }
-            Err(error) => {
-                debug!(%error, "watch of the Lease failed, it is tried again");
-                false
+            seen => {
+                seen.map(ResourceExt::resource_version)
+                    != self.lease.as_ref().map(ResourceExt::resource_version)
             }
         };
         if new {

@@ -7,9 +7,9 @@
 //! |---|---|
 //! | [`args`], `config` | flags → who this controller is and how it works |
 //! | [`wiring`] | the parts and how they are put together |
-//! | `discover`, `served`, `identity` | what must be known of the cluster before it can start; the schema of its CRDs; its ids and region |
+//! | `discover`, `served`, `identity`, `families` | what must be known of the cluster before it can start; the schema of its CRDs; its ids and region; its address families |
 //! | [`leader`], `lead` | who leads, by a Lease; what acts while this controller does |
-//! | `index`, `queue` | the objects as they were told last; the keys to look at |
+//! | `watch`, `index`, `queue` | the watches; the objects as they were told last; the keys to look at |
 //! | `facts`, [`api`], [`crds`] | objects ↔ facts; the custom resources, and their definitions |
 //! | `exports`, `labels` | reconciles ServiceExports, and makes those that a label asks for |
 //! | `imports`, `writes` | carries out the plan of an import; every write to the API server |
@@ -27,6 +27,7 @@ mod discover;
 mod events;
 mod exports;
 mod facts;
+mod families;
 #[cfg(any(test, fuzzing))]
 mod hostile;
 mod identity;
@@ -43,6 +44,7 @@ mod queue;
 mod served;
 mod session;
 mod subscription;
+mod watch;
 pub mod wiring;
 mod writes;
 

@@ -7,6 +7,7 @@ use mcs_core::names::{PROPERTY_CLUSTER_ID, PROPERTY_CLUSTERSET_ID};
 use mcs_core::outbox::SyncCause;
 use mcs_core::time::{Clock, Timestamp};
 use mcs_proto::status::CallFailed;
+use mcs_runtime::kube::follow::CAUSES;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{
@@ -31,6 +32,9 @@ const WRITES: [(&str, &[&str]); 5] = [
     ("ServiceImport", &["create", "patch", "apply", "update", "apply-status", "patch-status", "delete"]),
 ];
 
+/// What is listed and watched.
+const FOLLOWED: [&str; 5] = ["EndpointSlice", "Namespace", "Service", "ServiceExport", "ServiceImport"];
+
 /// What is reconciled.
 const KINDS: [&str; 2] = ["export", "import"];
 
@@ -45,6 +49,8 @@ pub(crate) struct Metrics {
     connected: IntGaugeVec,
     identity_changed: IntGaugeVec,
     leader: IntGauge,
+    relists: IntCounterVec,
+    watch_errors: IntCounterVec,
     /// When a renewal was accepted last, in nanoseconds; [`NEVER`] while this controller does not lead.
     renewed: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
@@ -93,6 +99,16 @@ impl Metrics {
                 "Calls to a registry that failed, by what was wrong with it, its answer or the way there",
                 &["url", "reason"],
             )?,
+            relists: new.counters(
+                "relists_total",
+                "Complete lists of the API server; each watch begins with one, and another comes when it cannot go on",
+                &["kind"],
+            )?,
+            watch_errors: new.counters(
+                "watch_errors_total",
+                "Lists and watches of the API server that failed and were tried again, by what was wrong",
+                &["kind", "cause"],
+            )?,
             connected: new.gauges(
                 "registry_connected",
                 "Whether this controller is registered at the registry; a replica that does not lead is at none",
@@ -137,6 +153,12 @@ impl Metrics {
             self.reconcile_errors.with_label_values(&[kind]);
             self.reconciled.with_label_values(&[kind]);
         }
+        for kind in FOLLOWED {
+            self.relists.with_label_values(&[kind]);
+            for cause in CAUSES {
+                self.watch_errors.with_label_values(&[kind, cause]);
+            }
+        }
     }
 
     /// A write to the API server ended.
@@ -178,6 +200,16 @@ impl Metrics {
     /// Whether the ClusterProperty `property` is another than when it was read.
     pub(crate) fn identity_changed(&self, property: &'static str, changed: bool) {
         self.identity_changed.with_label_values(&[property]).set(i64::from(changed));
+    }
+
+    /// A list of `kind` is complete.
+    pub(crate) fn listed(&self, kind: &str) {
+        self.relists.with_label_values(&[kind]).inc();
+    }
+
+    /// A list or watch of `kind` failed; `cause` is one of [`CAUSES`].
+    pub(crate) fn watch_failed(&self, kind: &str, cause: &'static str) {
+        self.watch_errors.with_label_values(&[kind, cause]).inc();
     }
 
     /// Whether this controller leads.

@@ -14,7 +14,7 @@ use mcs_runtime::clock::sleep_until;
 use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// A watch of a registry that may become the one in use, and what it has told: all, to the end of a snapshot.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Prepared {
 pub(crate) async fn run(lead: &Lead) {
     let mut url = lead.url.subscribe();
     let (mut failures, mut split) = (0, false);
+    // What was said to be wrong with which registry: one that is away for hours must not fill the log.
+    let mut said = None;
     loop {
         let current = *url.borrow_and_update();
         let prepared = take_prepared(lead, |prepared| prepared.url == current);
@@ -43,7 +45,13 @@ pub(crate) async fn run(lead: &Lead) {
             let wait = wait(timing, failures, rand::random());
             let registry = lead.registries[current].url().to_string();
             lead.metrics.registry_failed(&registry, failed.label());
-            warn!(%registry, error = %failed, retry_in = ?wait, "the watch of the registry ended, imports stay as they are");
+            let reason = Some((current, failed.to_string()));
+            if failures > 1 && said == reason {
+                debug!(%registry, error = %failed, retry_in = ?wait, "the watch of the registry cannot be begun again");
+            } else {
+                warn!(%registry, error = %failed, retry_in = ?wait, "the watch of the registry ended, imports stay as they are");
+            }
+            said = reason;
             {
                 let mut outbox = lead.outbox();
                 if outbox.url() == current {

@@ -1,43 +1,33 @@
 //! The controller's parts and how they are put together: watches, election, leads, admin port.
 
-use crate::api::{ServiceExport, ServiceImport};
 use crate::config::Config;
 use crate::discover::discover;
 use crate::events::Events;
 use crate::identity::{self, Given};
-use crate::index::{Index, Kind};
+use crate::index::Index;
 use crate::lead::{Lead, Shared};
 use crate::leader::{Candidate, Claim, Settings};
 use crate::metrics::{Metrics, PREFIX};
+use crate::watch::Watches;
 use anyhow::Context;
-use k8s_openapi::api::core::v1::{Namespace, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::core::DeserializeGuard;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::Client;
 use mcs_core::ids::{Build, ClusterId, ClustersetId, Instance, Namespace as NamespaceName, Region};
 use mcs_core::time::Clock;
 use mcs_core::timing::Timing;
 use mcs_proto::client::RegistryClient;
 use mcs_proto::convert::Member;
 use mcs_proto::url::{InvalidUrl, RegistryUrl, Scheme};
-use mcs_runtime::ready::{Handle, Ready};
+use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Watch;
 use mcs_runtime::tasks::Tasks;
 use mcs_runtime::tls;
 use mcs_runtime::tls::client::{ClientFiles, ClientTls};
-use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::info;
 
-/// The server ends each watch after this many seconds, so that one that has died silently is noticed soon after.
-const WATCH_SECONDS: u32 = 50;
-/// How often the state of watched namespaces is asked for where watching them is not permitted.
-const NAMESPACE_POLL: Duration = Duration::from_secs(2);
 /// Tasks that have not ended this long after the drain began are given up.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -113,7 +103,6 @@ pub async fn run(
         watch_namespaces: options.watch_namespaces,
         create_namespaces: options.create_namespaces,
         adopt_unmanaged: options.adopt_unmanaged,
-        served_families: discovered.served_families,
         served: discovered.served,
     });
     info!(clusterset = %config.member.clusterset, cluster = %config.member.cluster, uid = %config.member.uid, %instance, "controller starts");
@@ -121,6 +110,8 @@ pub async fn run(
     let watches = Watches {
         client: client.clone(),
         index: Arc::clone(&index),
+        clock: Arc::clone(&clock),
+        metrics: metrics.clone(),
         ready: ready.clone(),
         stop: shutdown.clone(),
     };
@@ -132,10 +123,12 @@ pub async fn run(
     tasks.spawn("election", compete(candidate, ready.clone(), shutdown.clone()));
     let events = Events::new(client.clone(), instance.as_str());
     if let Some(read) = identity.read {
-        let watched = identity::watch(client.clone(), read, metrics.clone(), events.clone());
+        let watched =
+            identity::watch(client.clone(), read, Arc::clone(&clock), metrics.clone(), events.clone());
         tasks.spawn_background("watch of ClusterProperties", watched);
     }
-    let shared = Shared { config, client, index, clock, registries, events, metrics };
+    let families = Arc::new(discovered.families);
+    let shared = Shared { config, client, index, clock, registries, events, metrics, families };
     tasks.spawn("lead", lead(shared, claims, shutdown.clone()));
     tasks.run(&shutdown, GRACE).await.map_err(Into::into)
 }
@@ -182,155 +175,6 @@ async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, shutdo
         shared.index.forget_held();
         for registry in shared.registries.iter() {
             shared.metrics.connected(&registry.url().to_string(), false);
-        }
-    }
-}
-
-/// The watches that feed the index.
-struct Watches {
-    client: Client,
-    index: Arc<Index>,
-    ready: Ready,
-    stop: Watch,
-}
-
-impl Watches {
-    fn spawn_all(&self, tasks: &mut Tasks, config: &Config) {
-        let scopes: Vec<Option<NamespaceName>> = match config.watch_namespaces.as_slice() {
-            [] => vec![None],
-            watched => watched.iter().cloned().map(Some).collect(),
-        };
-        for scope in scopes {
-            let there = watch::Sender::new(scope.is_none().then_some(true));
-            tasks.spawn("watch of Services", self.watch::<Service>(scope.clone(), &there));
-            tasks.spawn("watch of ServiceExports", self.watch::<ServiceExport>(scope.clone(), &there));
-            tasks.spawn("watch of ServiceImports", self.watch::<ServiceImport>(scope.clone(), &there));
-            tasks.spawn("watch of EndpointSlices", self.watch::<EndpointSlice>(scope.clone(), &there));
-            match scope {
-                None => tasks.spawn("watch of Namespaces", self.watch_namespaces(there)),
-                Some(namespace) => tasks.spawn("poll of a Namespace", self.poll_namespace(namespace, there)),
-            }
-        }
-    }
-
-    fn watch<K>(
-        &self,
-        scope: Option<NamespaceName>,
-        there: &watch::Sender<Option<bool>>,
-    ) -> impl Future<Output = ()> + Send + 'static
-    where
-        K: Kind + DeserializeOwned + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
-    {
-        let api: Api<DeserializeGuard<K>> = match &scope {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace.as_str()),
-            None => Api::all(self.client.clone()),
-        };
-        self.follow(api, scope, there.subscribe())
-    }
-
-    fn watch_namespaces(
-        &self,
-        there: watch::Sender<Option<bool>>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let following = self.follow::<Namespace>(Api::all(self.client.clone()), None, there.subscribe());
-        async move {
-            following.await;
-            drop(there);
-        }
-    }
-
-    /// Follows the objects of `scope` while `there` says that it exists. Of a namespace that does not exist all is
-    /// known: it has nothing. To watch in it may not even be permitted, since a Role goes with its namespace.
-    fn follow<K>(
-        &self,
-        api: Api<DeserializeGuard<K>>,
-        scope: Option<NamespaceName>,
-        mut there: watch::Receiver<Option<bool>>,
-    ) -> impl Future<Output = ()> + Send + 'static
-    where
-        K: Kind + DeserializeOwned,
-    {
-        let listed = self.listed(&K::plural(&()), scope.as_ref());
-        let (index, stop) = (Arc::clone(&self.index), self.stop.clone());
-        let config = watcher::Config::default().timeout(WATCH_SECONDS);
-        let following = async move {
-            let scope = scope.as_ref().map(NamespaceName::as_str);
-            loop {
-                let state = *there.borrow_and_update();
-                if state == Some(true) {
-                    let events = watcher(api.clone(), config.clone()).default_backoff();
-                    tokio::select! {
-                        () = index.follow(scope, listed.clone(), events) => return,
-                        gone = there.wait_for(|state| *state != Some(true)) => if gone.is_err() { return },
-                    }
-                    continue;
-                }
-                if state == Some(false) {
-                    index.finish_relist::<K>(scope, &BTreeSet::new());
-                    listed.ready();
-                }
-                if there.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
-        async move {
-            tokio::select! {
-                () = following => {}
-                () = stop.draining() => {}
-            }
-        }
-    }
-
-    /// Where only some namespaces are watched, no permission is asked to watch Namespaces. `there` is told whether the
-    /// namespace exists.
-    fn poll_namespace(
-        &self,
-        namespace: NamespaceName,
-        there: watch::Sender<Option<bool>>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let listed = self.listed("namespaces", Some(&namespace));
-        let (index, stop) = (Arc::clone(&self.index), self.stop.clone());
-        let api = Api::<Namespace>::all(self.client.clone());
-        let poll = async move {
-            let mut known: Option<Namespace> = None;
-            loop {
-                let is = match api.get_opt(namespace.as_str()).await {
-                    Ok(Some(found)) => {
-                        index.apply(found.clone());
-                        known = Some(found);
-                        Some(true)
-                    }
-                    Ok(None) => {
-                        if let Some(gone) = known.take() {
-                            index.delete(&gone);
-                        }
-                        Some(false)
-                    }
-                    Err(error) => {
-                        warn!(%namespace, %error, "cannot read the namespace, it is tried again");
-                        None
-                    }
-                };
-                if is.is_some() {
-                    there.send_if_modified(|state| std::mem::replace(state, is) != is);
-                    listed.ready();
-                }
-                tokio::time::sleep(NAMESPACE_POLL).await;
-            }
-        };
-        async move {
-            tokio::select! {
-                () = poll => {}
-                () = stop.draining() => {}
-            }
-        }
-    }
-
-    fn listed(&self, kind: &str, scope: Option<&NamespaceName>) -> Handle {
-        match scope {
-            Some(namespace) => self.ready.wait_for(format!("the first list of {kind} in {namespace}")),
-            None => self.ready.wait_for(format!("the first list of {kind}")),
         }
     }
 }

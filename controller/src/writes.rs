@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one write may take.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// The cause that the API server names in its refusal (`NamespaceTerminatingCause` of k8s.io/api/core/v1).
 const CAUSE_NAMESPACE_ENDS: &str = "NamespaceTerminating";
 

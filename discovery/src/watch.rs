@@ -1,17 +1,13 @@
 //! EndpointSlices of the API server → facts, for ever.
 //!
-//! Lists come from the API server's watch cache (`resourceVersion=0`) and are not paged. A watch resumes with
-//! bookmarks and ends after 50 s. Connecting and reading have limits that are below the quiet time of
-//! [`mcs_core::pools::completeness`] together, so that a server that stops answering shows as errors in time.
-//!
-//! Rejected: `kube::runtime::watcher`. It hides bookmarks and accepted watches, which prove a view to be current, and
-//! its lists cannot be told from their beginnings.
+//! Lists come from the API server's watch cache and are not paged. Connecting, reading and pausing have limits that are
+//! below the quiet time of [`mcs_core::pools::completeness`] together, so that a server that stops answering shows as
+//! errors in time. How lists and watches are made and tried again is [`mcs_runtime::kube::follow`]'s matter.
 
 use crate::driver::Driver;
 use crate::metrics::Metrics;
-use futures::TryStreamExt;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt};
 use mcs_core::model::{EndpointPort, Protocol};
@@ -22,33 +18,32 @@ use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Unreadable};
 use mcs_core::slices::{SliceEndpoint, SliceFacts, SliceId};
 use mcs_core::time::Clock;
+use mcs_runtime::kube::follow::{LONGEST_PAUSE, Lists, News, Query, WATCH_LIMIT, follow};
 use mcs_runtime::kube::{CONNECT_LIMIT, READ_LIMIT};
-use mcs_runtime::tasks::with_causes;
-use rand::Rng;
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tracing::{info, warn};
 
-const WATCH_SECS: u32 = 50;
-const FIRST_PAUSE: Duration = Duration::from_millis(800);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
 // A hanging server must give an error within the quiet time, and a watch must end before its read limit does.
-const _: () = assert!(CONNECT_LIMIT.as_secs() + READ_LIMIT.as_secs() < 90 && 90 < QUIET_AFTER.as_secs());
-const _: () = assert!((WATCH_SECS as u64) < READ_LIMIT.as_secs());
+const _: () =
+    assert!(LONGEST_PAUSE.as_secs() + CONNECT_LIMIT.as_secs() + READ_LIMIT.as_secs() < QUIET_AFTER.as_secs());
+const _: () = assert!(WATCH_LIMIT.as_secs() < READ_LIMIT.as_secs());
 
 type Slice = DeserializeGuard<EndpointSlice>;
 
 /// The watch of EndpointSlices in all namespaces.
 pub struct SliceWatch {
     api: Api<Slice>,
+    clock: Arc<dyn Clock>,
+    teller: Teller,
+}
+
+struct Teller {
     naming: Naming,
     driver: Arc<Driver>,
-    clock: Arc<dyn Clock>,
     metrics: Metrics,
-    pause: Duration,
+    /// Slices of the list that is under way.
+    listed: usize,
     /// Unreadable slices that were logged.
     reported: BTreeSet<SliceId>,
 }
@@ -62,113 +57,60 @@ impl SliceWatch {
         clock: Arc<dyn Clock>,
         metrics: Metrics,
     ) -> Self {
-        let (api, reported) = (Api::all(client), BTreeSet::new());
-        Self { api, naming, driver, clock, metrics, pause: FIRST_PAUSE, reported }
+        let teller = Teller { naming, driver, metrics, listed: 0, reported: BTreeSet::new() };
+        Self { api: Api::all(client), clock, teller }
     }
 
     /// Follows the slices for ever.
-    pub async fn run(mut self) {
-        loop {
-            match self.relist().await {
-                Ok(version) => self.resume(version).await,
-                Err(error) => self.failed("list", &error).await,
-            }
-        }
+    pub async fn run(self) {
+        let Self { api, clock, mut teller } = self;
+        let query =
+            Query { labels: Some(teller.naming.selector()), lists: Lists::Cached, ..Query::default() };
+        match follow(api, query, clock, |news| teller.take(news)).await {}
     }
+}
 
-    /// Lists all slices, and tells of them only when the list is there as a whole.
-    async fn relist(&mut self) -> Result<String, kube::Error> {
-        let params = ListParams::default().labels(&self.naming.selector()).at("0");
-        let list = self.api.list(&params).await?;
-        self.reported.clear();
-        self.tell(SliceEvent::Init);
-        let count = list.items.len();
-        for slice in list.items {
-            if let Some((id, facts)) = self.read(slice)
-                && let Some(facts) = facts
-            {
-                self.tell(SliceEvent::InitApply(id, facts));
+impl Teller {
+    fn take(&mut self, news: News<Slice>) {
+        match news {
+            News::Init => {
+                self.reported.clear();
+                self.listed = 0;
+                self.tell(SliceEvent::Init);
             }
-        }
-        self.tell(SliceEvent::InitDone);
-        self.metrics.relists.inc();
-        info!(slices = count, "EndpointSlices listed");
-        Ok(list.metadata.resource_version.unwrap_or_default())
-    }
-
-    /// Watches from `version` on until only a new list can help.
-    async fn resume(&mut self, mut version: String) {
-        while !version.is_empty() {
-            let start = self.clock.elapsed();
-            match self.watch(&mut version).await {
-                // A server that ends each watch at once must not be asked without a pause.
-                Ok(()) if self.clock.elapsed().since(start) < FIRST_PAUSE => self.rest(Duration::ZERO).await,
-                Ok(()) => self.pause = FIRST_PAUSE,
-                Err(error) => {
-                    self.failed("watch", &error).await;
-                    if needs_list(&error) {
-                        return;
-                    }
+            News::InitApply(slice) => {
+                self.listed += 1;
+                if let Some((id, Some(facts))) = self.read(slice) {
+                    self.tell(SliceEvent::InitApply(id, facts));
                 }
             }
-        }
-    }
-
-    /// One watch: accepted, followed, and ended by the server.
-    async fn watch(&mut self, version: &mut String) -> Result<(), kube::Error> {
-        let params = WatchParams::default().labels(&self.naming.selector()).timeout(WATCH_SECS);
-        let mut events = pin!(self.api.watch(&params, version).await?);
-        self.driver.handle_watch(WatchNews::Alive);
-        while let Some(event) = events.try_next().await? {
-            self.pause = FIRST_PAUSE;
-            match event {
-                WatchEvent::Added(slice) | WatchEvent::Modified(slice) => {
-                    slice.resource_version().unwrap_or_default().clone_into(version);
-                    if let Some((id, facts)) = self.read(slice) {
-                        let gone = SliceEvent::Delete(id.clone());
-                        self.tell(facts.map_or(gone, |facts| SliceEvent::Apply(id, facts)));
-                    }
+            News::InitDone => {
+                self.tell(SliceEvent::InitDone);
+                self.metrics.relists.inc();
+                info!(slices = self.listed, "EndpointSlices listed");
+            }
+            News::Apply(slice) => {
+                if let Some((id, facts)) = self.read(slice) {
+                    let gone = SliceEvent::Delete(id.clone());
+                    self.tell(facts.map_or(gone, |facts| SliceEvent::Apply(id, facts)));
                 }
-                WatchEvent::Deleted(slice) => {
-                    slice.resource_version().unwrap_or_default().clone_into(version);
-                    if let Some(id) = id(&slice) {
-                        self.reported.remove(&id);
-                        self.tell(SliceEvent::Delete(id));
-                    }
+            }
+            News::Delete(slice) => {
+                if let Some(id) = id(&slice) {
+                    self.reported.remove(&id);
+                    self.tell(SliceEvent::Delete(id));
                 }
-                WatchEvent::Bookmark(bookmark) => {
-                    *version = bookmark.metadata.resource_version;
-                    self.driver.handle_watch(WatchNews::Alive);
-                }
-                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            }
+            News::Alive => self.driver.handle_watch(WatchNews::Alive),
+            News::Failed(failed) => {
+                self.driver.handle_watch(WatchNews::Failed);
+                self.metrics.watch_errors.with_label_values(&[failed.call]).inc();
             }
         }
-        Ok(())
     }
 
     fn tell(&self, event: SliceEvent) {
         self.driver.handle_watch(WatchNews::Event(event));
-    }
-
-    async fn failed(&mut self, call: &'static str, error: &kube::Error) {
-        self.driver.handle_watch(WatchNews::Failed);
-        self.metrics.watch_errors.with_label_values(&[call]).inc();
-        warn!(call, error = with_causes(error), "cannot follow EndpointSlices");
-        let asked = match error {
-            kube::Error::Api(status) => {
-                status.details.as_ref().map_or(0, |details| details.retry_after_seconds)
-            }
-            _ => 0,
-        };
-        self.rest(Duration::from_secs(asked.into())).await;
-    }
-
-    /// Rests for the next pause, at least for `least`.
-    async fn rest(&mut self, least: Duration) {
-        let jitter = rand::rng().random_range(0.0..0.25);
-        let pause = self.pause.max(least).min(LONGEST_PAUSE);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        tokio::time::sleep(pause.mul_f64(1.0 + jitter)).await;
     }
 
     /// The slice's name and, where it can be used, what it says. An unreadable one is logged once and passed over.
@@ -189,15 +131,6 @@ impl SliceWatch {
             warn!(slice = %id, problem, "EndpointSlice passed over");
         }
         Some((id, None))
-    }
-}
-
-/// Whether watching from the same version again cannot help: it is too old, or what comes next cannot be read.
-fn needs_list(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => status.code == 410,
-        kube::Error::SerdeError(_) => true,
-        _ => false,
     }
 }
 

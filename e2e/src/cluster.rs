@@ -290,7 +290,19 @@ impl Cluster {
         }
     }
 
-    /// Starts the API server that [`Cluster::stop_api_server`] ended, and waits until it is ready.
+    /// Kills the API server with SIGKILL. Data and port stay for [`Cluster::start_api_server`].
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn kill_api_server(&self) -> Result<()> {
+        let running = self.api_server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match running {
+            Some(process) => process.kill().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Starts the API server that was stopped or killed, and waits until it is ready.
     ///
     /// # Errors
     /// It does not start: the end of its log is in the message.

@@ -105,9 +105,20 @@ impl Process {
         fs::read_to_string(&self.log).is_ok_and(|text| text.contains("address already in use"))
     }
 
+    /// Kills the program with SIGKILL and waits until it is gone.
+    pub(crate) async fn kill(self) -> Result<()> {
+        let killed = Command::new("kill").args(["-KILL", &self.program_id()?.to_string()]).status();
+        anyhow::ensure!(killed.context("sending a signal")?.success(), "{} has ended", self.program);
+        self.ended().await
+    }
+
     /// Ends the program and waits until it is gone.
     pub(crate) async fn stop(mut self) -> Result<()> {
         drop(self.stdin.take());
+        self.ended().await
+    }
+
+    async fn ended(mut self) -> Result<()> {
         let program = self.program;
         let child = &mut self.child;
         wait_at_most(STOP_LIMIT, &format!("the end of {program}"), || {

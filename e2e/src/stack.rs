@@ -4,7 +4,14 @@
 //! Tests that share clusters keep apart by clusterset, Lease and namespace: each has a [`Stack`] of its own whose
 //! controllers watch only the test's namespace.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::ExitStatus, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use http_body_util::{BodyExt, Empty};
@@ -68,6 +75,8 @@ pub struct Stack {
     starts: u32,
     controllers: BTreeMap<String, Controller>,
     discovers_identity: bool,
+    /// The kubeconfig files of controllers by cluster. A new one cannot be made while an API server is away.
+    kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
 }
 
 /// Where a registry listens; the same after a restart.
@@ -142,6 +151,7 @@ impl Stack {
             starts: 0,
             controllers: BTreeMap::new(),
             discovers_identity: false,
+            kubeconfigs: Mutex::default(),
         };
         stack.start_registry().await?;
         Ok(stack)
@@ -319,10 +329,21 @@ impl Stack {
     }
 
     async fn run_controller(&self, cluster: &Cluster, name: &str, arguments: &[String]) -> Result<Program> {
-        let kubeconfig =
-            cluster.kubeconfig_for_service_account(&self.system_namespace(), CONTROLLER_ACCOUNT).await?;
+        let kubeconfig = self.kubeconfig(cluster).await?;
         let environment = [("KUBECONFIG", kubeconfig.display().to_string())];
         Program::start("mcs-controller", name, self.folder.path(), arguments, &environment).await
+    }
+
+    async fn kubeconfig(&self, cluster: &Cluster) -> Result<PathBuf> {
+        let known = || self.kubeconfigs.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().get(cluster.name()).cloned();
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let made =
+            cluster.kubeconfig_for_service_account(&self.system_namespace(), CONTROLLER_ACCOUNT).await?;
+        known().insert(cluster.name().to_owned(), made.clone());
+        Ok(made)
     }
 
     fn controller_arguments(&self, cluster: &Cluster, cluster_id: &str) -> Vec<String> {

@@ -1,10 +1,18 @@
 //! The client of a cluster's API server, with the limits and without the habits that the programs' own rules need.
 //!
-//! It tries nothing again by itself: who calls decides when to, and sees every failure.
+//! It tries nothing again by itself: who calls decides when to, and sees every failure. What is to be known of objects
+//! from now on is followed ([`follow`]).
 
+mod asked;
+pub mod follow;
+#[cfg(feature = "test-util")]
+pub mod testing;
+
+use ::kube::client::ClientBuilder;
 use ::kube::config::InferConfigError;
 use ::kube::{Client, Config};
 use std::time::Duration;
+use tower::layer::layer_fn;
 
 /// How long a connection to the API server may take to be made.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -35,7 +43,7 @@ pub async fn client() -> Result<Client, NoClient> {
     config.reset_reader_on_write = true;
     // Its tries again would hide a refusal, and go on beside those of the caller.
     config.default_retry = false;
-    Ok(Client::try_from(config)?)
+    Ok(ClientBuilder::try_from(config)?.with_layer(&layer_fn(asked::RetryAfter)).build())
 }
 
 /// How long the API server asks to be left alone (`Retry-After`); zero when it does not.

@@ -12,7 +12,7 @@
 //! - [`http`]: an HTTP listener with limits and a graceful end
 //! - [`tls`]: certificates of the ports and of their clients, read again when they change
 //! - [`admin`]: `/metrics`, `/healthz`, `/readyz`
-//! - `kube`: the client of an API server (feature `kube`)
+//! - `kube`: the client of an API server, and how its objects are followed (feature `kube`)
 //! - [`metrics`]: the registry of metrics, those of the process and of its build
 
 pub mod admin;

@@ -7,4 +7,5 @@ mod leader;
 mod lease_server;
 mod metrics;
 mod rbac;
+mod startup;
 mod troubleshooting;

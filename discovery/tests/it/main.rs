@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where its own set-up does")]
 
-mod api_server;
 mod flags;
 #[expect(unreachable_pub, reason = "the fuzz target uses what is in it")]
 mod hostile;
 mod lists;
+mod objects;
 mod program;
 mod service;
 mod slices;

@@ -1,9 +1,10 @@
 //! Registrations joined with imported EndpointSlices, by way of the watch.
 
-use crate::api_server::{ApiServer, api_server, frontend, relay, router, slice, slice_list, status};
+use crate::objects::{frontend, relay, router, slice};
 use crate::service::Service;
 use global_discovery_service::Discovery;
 use mcs_core::pools::naming::{Naming, Services};
+use mcs_runtime::kube::testing::{ApiServer, api_server, list, status};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -113,7 +114,7 @@ async fn null_lists_are_empty_and_an_unreadable_slice_is_passed_over() {
     assert_eq!(service.list("/pools").await, pools(json!([]), json!(["ip:10.43.1.2"]), false));
 
     let (second, mut api) = start().await;
-    api.list().await.json(200, &slice_list("70", Value::Null));
+    api.list().await.listed("70", Value::Null);
     second.until_listed("/routers", json!({"routers": [], "complete": true})).await;
 }
 
@@ -129,7 +130,7 @@ async fn half_lists_change_nothing_and_do_not_hide_the_outage() {
     watch.event("ERROR", &status(410, None));
 
     let routers = |complete| json!({"routers": [{"id": "east/10.43.1.5", "url": "http://10.43.1.5:50051/"}], "complete": complete});
-    let whole = slice_list("80", json!([router(&["10.43.1.5"])])).to_string();
+    let whole = list("80", "", json!([router(&["10.43.1.5"])])).to_string();
     for _ in 0..2 {
         let list = api.list().await.open();
         list.text(whole[..whole.len() / 2].to_owned());

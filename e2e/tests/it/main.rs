@@ -15,6 +15,7 @@ mod leaving;
 mod lifecycle;
 mod merge;
 mod names;
+mod outages;
 mod path;
 mod programs;
 mod registries;
