@@ -4,17 +4,24 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mcs_core::names::{CONDITION_READY, REASON_PENDING};
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
+use kube::{Api, api::PostParams};
+use mcs_core::{
+    model::{ExportSpec, IpFamily},
+    names::{CONDITION_READY, REASON_PENDING},
+};
 use mcs_e2e::{
     Cluster, ClusterOptions, TempNamespace,
     objects::Port,
+    peer::Peer,
     programs::Signal,
     shared::{Pair, pair},
     stack::{Stack, StackOptions, get},
     wait_for,
 };
+use serde_json::json;
 
-use crate::support::{Place, READY};
+use crate::support::{Place, READY, peer_endpoints, peer_spec};
 use crate::witness::Witness;
 
 const PORT: [Port<'_>; 1] = [("http", 8080)];
@@ -179,6 +186,35 @@ async fn an_api_server_that_is_killed_during_changes_costs_nothing() -> Result<(
     let lists = lists(&stack, "east").await?;
     let twice_at_most = lists.iter().all(|(_, count)| *count <= 2);
     assert!(twice_at_most && lists.len() == 4, "lists of the controller: {lists:?}");
+    Ok(())
+}
+
+/// At its start no namespace tells the controller which families the cluster has: the watched one is not there yet, and
+/// `default` takes no Service. An import with two families gets the one that the cluster has all the same.
+#[tokio::test]
+async fn what_no_namespace_tells_at_the_start_the_first_import_asks() -> Result<()> {
+    let options =
+        ClusterOptions { controller_manager: false, ..ClusterOptions::new("single", 8, "eu-west-1") };
+    let cluster = Cluster::start(options).await?;
+    let (client, ns) = (cluster.client(), "unborn");
+    let quota = json!({ "metadata": { "name": "no-services" }, "spec": { "hard": { "services": "0" } } });
+    let quotas = Api::<ResourceQuota>::namespaced(client.clone(), "default");
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
+    let mut stack = Stack::start_without_controllers(StackOptions::for_namespace(ns)).await?;
+    stack.start_controllers(&[&cluster]).await?;
+    let log = stack.controller("single")?.program.log();
+    ensure!(log.contains("the first import asks"), "the families were known at the start: {log}");
+
+    let cart = Place::new(client.clone(), ns, "cart");
+    let peer = Peer::join(&stack, "gamma").await?;
+    let both = ExportSpec { ip_families: vec![IpFamily::V4, IpFamily::V6], ..peer_spec(&PORT, 1_000) };
+    peer.export(&cart.key()?, both, peer_endpoints(&PORT, &["10.3.0.1"])?).await?;
+    let born = json!({ "metadata": { "name": ns } });
+    let namespaces = Api::<Namespace>::all(client);
+    namespaces.create(&PostParams::default(), &serde_json::from_value(born)?).await?;
+    let import = cart.imports(&[("gamma", &["10.3.0.1"])]).await?;
+    let families = import.service.spec.and_then(|spec| spec.ip_families);
+    assert_eq!(families, Some(vec!["IPv4".to_owned()]));
     Ok(())
 }
 
