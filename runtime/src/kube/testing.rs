@@ -233,8 +233,17 @@ pub fn list(version: &str, token: &str, items: Value) -> Value {
 
 /// A status object.
 pub fn status(code: u16, retry_after: Option<u32>) -> Value {
+    let reason = match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        410 => "Expired",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        _ => "InternalError",
+    };
     json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "Test",
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
         "message": "as the test says", "details": retry_after.map(|seconds| json!({"retryAfterSeconds": seconds}))
     })
 }
