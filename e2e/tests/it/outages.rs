@@ -74,7 +74,7 @@ async fn controllers_that_start_before_their_registry_wait_for_it_and_take_nothi
         })
         .await?;
     }
-    let written: Vec<_> = witness.take_writes().await?.into_iter().filter(of_imports).collect();
+    let written: Vec<_> = witness.take_writes().await?.into_iter().filter(|line| of_imports(line)).collect();
     assert_eq!(written, Vec::<String>::new());
 
     stack.start_registry().await?;
@@ -82,7 +82,7 @@ async fn controllers_that_start_before_their_registry_wait_for_it_and_take_nothi
     late.says(&READY).await?;
     cart.set_addresses(&["10.0.0.1", "10.0.0.3"]).await?;
     cart_in_west.imports(&[("east", &["10.0.0.1", "10.0.0.3"])]).await?;
-    let lost: Vec<_> = witness.losses().await?.into_iter().filter(of_imports).collect();
+    let lost: Vec<_> = witness.losses().await?.into_iter().filter(|line| of_imports(line)).collect();
     assert_eq!(lost, Vec::<String>::new());
     Ok(())
 }
@@ -219,7 +219,7 @@ async fn what_no_namespace_tells_at_the_start_the_first_import_asks() -> Result<
 }
 
 /// Whether a line of the witness is of an import's objects.
-fn of_imports(line: &String) -> bool {
+fn of_imports(line: &str) -> bool {
     !line.contains(" ServiceExport ")
 }
 
