@@ -18,6 +18,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use mcs_core::ids::ServiceKey;
+use mcs_core::limits::MAX_HELD_NAMED;
+use mcs_core::model::HeldImports;
 use mcs_core::names::{
     ANNOTATION_DERIVED_SERVICE, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_SERVICE, MANAGED_BY,
     derived_service_of_slice, is_derived_service_name,
@@ -222,9 +224,13 @@ impl Index {
         self.lock().held.clear();
     }
 
-    /// How many imports wait for their namespace.
-    pub(crate) fn held(&self) -> usize {
-        self.lock().held.len()
+    /// The imports that wait for their namespace.
+    pub(crate) fn held(&self) -> HeldImports {
+        let held = &self.lock().held;
+        HeldImports {
+            total: u32::try_from(held.len()).unwrap_or(u32::MAX),
+            first: held.iter().take(MAX_HELD_NAMED).cloned().collect(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

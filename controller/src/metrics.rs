@@ -301,7 +301,7 @@ impl Collector for Sizes {
     fn collect(&self) -> Vec<MetricFamily> {
         let leads = self.leader.get() == 1;
         let size = |size: usize| if leads { i64::try_from(size).unwrap_or(i64::MAX) } else { 0 };
-        self.held.set(size(self.index.held()));
+        self.held.set(if leads { self.index.held().total.into() } else { 0 });
         self.waiting.with_label_values(&["export"]).set(size(self.index.exports.len()));
         self.waiting.with_label_values(&["import"]).set(size(self.index.imports.len()));
         let mut all = [self.held.collect(), self.waiting.collect()].concat();

@@ -172,15 +172,17 @@ async fn call_registry(lead: &Lead, call: Call, registry: &RegistryClient) -> An
                 Err(failed) => Answer::ActFailed(failure(lead, registry, "register", failed)),
             }
         }
-        Call::Renew { version, sum } => match registry.renew(member, version, sum).await {
-            Ok(answer) => Answer::Renewed {
-                differs: answer.differs,
-                degraded: answer.degraded,
-                lease: answer.lease,
-                by: answer.by,
-            },
-            Err(failed) => Answer::RenewFailed(failure(lead, registry, "renew", failed)),
-        },
+        Call::Renew { version, sum } => {
+            match registry.renew_holding(member, version, sum, &lead.index.held()).await {
+                Ok(answer) => Answer::Renewed {
+                    differs: answer.differs,
+                    degraded: answer.degraded,
+                    lease: answer.lease,
+                    by: answer.by,
+                },
+                Err(failed) => Answer::RenewFailed(failure(lead, registry, "renew", failed)),
+            }
+        }
         Call::Write { version, ops } => match registry.write(member, version, &ops).await {
             Ok(written) => Answer::Written(logged(written).results),
             Err(failed) => Answer::ActFailed(failure(lead, registry, "write", failed)),

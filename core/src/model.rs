@@ -11,7 +11,7 @@ pub use endpoints::{Endpoint, EndpointMap, EndpointPort, EndpointSet, GroupKey};
 pub use packed::{Group, Groups, Members};
 pub use watched::{Change, Frame, MemberState, Object, ObjectKey, Part, PartSet, Section, Since};
 
-use crate::ids::{ClusterId, ClusterUid};
+use crate::ids::{ClusterId, ClusterUid, ServiceKey};
 use crate::time::WallTime;
 use crate::version::{Fields, Leaf, Version};
 use std::collections::BTreeMap;
@@ -334,4 +334,13 @@ pub struct HeldExport {
     pub leaf: Leaf,
     /// The definition.
     pub spec: Arc<ExportSpec>,
+}
+
+/// The imports of one cluster that wait for their namespace there. No decision depends on them: they are for people to see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldImports {
+    /// How many there are.
+    pub total: u32,
+    /// The first of them by key, at most [`MAX_HELD_NAMED`](crate::limits::MAX_HELD_NAMED).
+    pub first: Vec<ServiceKey>,
 }

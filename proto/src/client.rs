@@ -28,7 +28,7 @@ use crate::status::CallFailed;
 use crate::url::{InvalidUrl, RegistryUrl, Scheme};
 use hyper_util::rt::TokioIo;
 use mcs_core::ids::{ClusterId, ClustersetId, Epoch, ServiceKey};
-use mcs_core::model::Since;
+use mcs_core::model::{HeldImports, Since};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::timing::Timing;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -169,17 +169,32 @@ impl RegistryClient {
         Ok(self.limited(async |line| line.members().register(request).await).await?.try_into()?)
     }
 
-    /// Renews the lease.
+    /// Renews the lease of a cluster that holds no import.
     ///
     /// # Errors
     /// Why the registry did not renew it.
     pub async fn renew(&self, member: &Member, version: Version, sum: Sum) -> Result<Renewed, CallFailed> {
+        self.renew_holding(member, version, sum, &HeldImports::default()).await
+    }
+
+    /// Renews the lease, and tells which imports wait for their namespace.
+    ///
+    /// # Errors
+    /// Why the registry did not renew it.
+    pub async fn renew_holding(
+        &self,
+        member: &Member,
+        version: Version,
+        sum: Sum,
+        held: &HeldImports,
+    ) -> Result<Renewed, CallFailed> {
         let request = pb::RenewRequest {
             clusterset: member.clusterset.to_string(),
             cluster: member.cluster.to_string(),
             uid: member.uid.to_string(),
             version: Some(version.into()),
             sum: sum.to_bytes().to_vec(),
+            held_imports: (held.total > 0).then(|| held.into()),
         };
         Ok(self.limited(async |line| line.members().renew(request).await).await?.try_into()?)
     }

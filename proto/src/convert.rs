@@ -20,6 +20,8 @@ pub use merged::{part_set, part_sets, read_header, read_part_set, read_part_sets
 
 use crate::pb;
 use mcs_core::ids::{InvalidId, ServiceKey};
+use mcs_core::limits::MAX_HELD_NAMED;
+use mcs_core::model::HeldImports;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 
@@ -109,6 +111,29 @@ pub fn read_version(version: Option<pb::Version>) -> Result<Version, ConversionE
 pub fn read_key(key: Option<&pb::ServiceKey>) -> Result<ServiceKey, ConversionError> {
     let key = required(key, "key")?;
     Ok(ServiceKey::new(&key.namespace, &key.name)?)
+}
+
+/// What a cluster says of its imports; nothing is the same as none.
+///
+/// # Errors
+/// When more than [`MAX_HELD_NAMED`] are named, or a name is invalid.
+pub fn read_held_imports(held: Option<pb::HeldImports>) -> Result<HeldImports, ConversionError> {
+    let pb::HeldImports { total, first } = held.unwrap_or_default();
+    if first.len() > MAX_HELD_NAMED {
+        let problem = format!("has {} entries, must have at most {MAX_HELD_NAMED}", first.len());
+        return Err(ConversionError::new("heldImports.first", problem));
+    }
+    let key = |(place, key): (usize, &pb::ServiceKey)| {
+        ServiceKey::new(&key.namespace, &key.name)
+            .map_err(|invalid| ConversionError::from(invalid).within(&format!("heldImports.first[{place}]")))
+    };
+    Ok(HeldImports { total, first: first.iter().enumerate().map(key).collect::<Result<_, _>>()? })
+}
+
+impl From<&HeldImports> for pb::HeldImports {
+    fn from(held: &HeldImports) -> Self {
+        Self { total: held.total, first: held.first.iter().map(Into::into).collect() }
+    }
 }
 
 impl From<&ServiceKey> for pb::ServiceKey {

@@ -7,8 +7,8 @@ use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Epoch};
 use mcs_core::model::Since;
 use mcs_proto::chunks::MAX_CHANGES;
 use mcs_proto::convert::{
-    ConversionError, Member, OpReader, read_part_sets, read_registration, read_sixteen, read_sum,
-    read_version, read_write_head, results,
+    ConversionError, Member, OpReader, read_held_imports, read_part_sets, read_registration, read_sixteen,
+    read_sum, read_version, read_write_head, results,
 };
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
@@ -51,7 +51,8 @@ pub(crate) fn renew(
     request: pb::RenewRequest,
 ) -> Result<pb::RenewResponse, Error> {
     let writer = caller.writer(Member::read(request.clusterset, request.cluster, request.uid)?)?;
-    let renewed = service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?)?;
+    let held = read_held_imports(request.held_imports)?;
+    let renewed = service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?, held)?;
     Ok(pb::RenewResponse {
         state: pb::LeaseState::from(renewed.state).into(),
         differs: renewed.differs,

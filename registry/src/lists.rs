@@ -170,6 +170,7 @@ impl Lists<'_> {
             }),
             exports: count(member.exports().len()),
             endpoints: count(member.endpoints()),
+            held_imports: (member.held_imports().total > 0).then(|| member.held_imports().into()),
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
-use mcs_core::model::HeldExport;
+use mcs_core::model::{HeldExport, HeldImports};
 use mcs_core::registry::{Op, Policy, Refused, Registered, Registration, Removed, Renewed};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_core::validate::{Dropped, Refusal};
@@ -244,11 +244,20 @@ impl Service {
     }
 
     /// Renews a lease.
-    pub(crate) fn renew(&self, writer: &Writer, version: Version, sum: Sum) -> Result<Renewed, Error> {
+    pub(crate) fn renew(
+        &self,
+        writer: &Writer,
+        version: Version,
+        sum: Sum,
+        held: HeldImports,
+    ) -> Result<Renewed, Error> {
         let member = writer.member();
         let clusterset = self.of_member(member)?;
-        let renew =
-            |state: &mut State, now| state.registry.renew(&member.cluster, &member.uid, version, sum, now);
+        let renew = |state: &mut State, now| {
+            let renewed = state.registry.renew(&member.cluster, &member.uid, version, sum, now)?;
+            state.registry.note_held_imports(&member.cluster, held);
+            Ok(renewed)
+        };
         Ok(clusterset.unless_refused(&member.cluster, "renew", clusterset.with(renew))?)
     }
 

@@ -18,6 +18,7 @@ pub(super) fn print(description: &Description) -> String {
         states(clusters),
         section("Exports", &EXPORTS, exports.iter().map(export).collect()),
         section("Imports", &IMPORTS, imports.iter().map(import).collect()),
+        held_imports(clusters),
     ];
     format!("Clusterset {clusterset}, asked at {url}\n{view}\n{}", sections.concat())
 }
@@ -26,9 +27,18 @@ pub(super) fn print(description: &Description) -> String {
 type Column = (&'static str, bool);
 
 fn section<const N: usize>(title: &str, columns: &[Column; N], rows: Vec<[String; N]>) -> String {
-    if rows.is_empty() {
-        return format!("\n{title}: none\n");
+    match rows.len() {
+        0 => format!("\n{title}: none\n"),
+        count => counted(title, count, columns, rows),
     }
+}
+
+fn counted<const N: usize>(
+    title: &str,
+    count: usize,
+    columns: &[Column; N],
+    rows: Vec<[String; N]>,
+) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(columns.iter().map(|(title, _)| *title));
     for (column, (_, number)) in table.column_iter_mut().zip(columns) {
@@ -37,7 +47,6 @@ fn section<const N: usize>(title: &str, columns: &[Column; N], rows: Vec<[String
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let count = rows.len();
     table.add_rows(rows);
     format!("\n{title}: {count}\n{}\n", table.trim_fmt())
 }
@@ -137,6 +146,27 @@ fn import(import: &pb::Import) -> [String; 6] {
         endpoints.to_string(),
         or_dash(&conflicts.join("\n")),
     ]
+}
+
+const HELD_IMPORTS: [Column; 2] = [("CLUSTER", false), ("SERVICE", false)];
+
+/// What the clusters cannot import yet; nothing where there is no such import.
+fn held_imports(clusters: &[pb::Cluster]) -> String {
+    let (mut rows, mut count) = (Vec::new(), 0);
+    for cluster in clusters {
+        let Some(pb::HeldImports { total, first }) = &cluster.held_imports else { continue };
+        rows.extend(first.iter().map(|key| [cluster.cluster.clone(), name(Some(key))]));
+        let more = usize::try_from(*total).unwrap_or(usize::MAX).saturating_sub(first.len());
+        if more > 0 {
+            rows.push([cluster.cluster.clone(), format!("and {more} more")]);
+        }
+        count += first.len() + more;
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let table = counted("Held imports", count, &HELD_IMPORTS, rows);
+    format!("{table}They wait until their namespace exists in that cluster.\n")
 }
 
 fn service_type(value: i32) -> String {

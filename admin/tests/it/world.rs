@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use mcs_core::ids::{ClusterId, ServiceKey};
-use mcs_core::model::{Endpoint, EndpointMap, EndpointPort, ExportSpec, GroupKey, IpFamily, Port, Protocol};
+use mcs_core::model::{
+    Endpoint, EndpointMap, EndpointPort, ExportSpec, GroupKey, HeldImports, IpFamily, Port, Protocol,
+};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::time::{ManualClock, WallTime};
 use mcs_core::timing::Timing;
@@ -72,11 +74,14 @@ impl World {
     }
 
     /// Two clusters export `shop/cart` with one port that they agree on and one that they do not; `east` is the older
-    /// and exports `shop/dns` too. Then only `east` renews, for a lease.
+    /// and exports `shop/dns` too. Then only `east` renews, for a lease, and tells of three imports that it
+    /// holds.
     pub(crate) async fn east_and_west_differ_and_west_falls_silent(&self) {
         let http = mk_port("http", Protocol::Tcp, 80);
         let metrics = |port| mk_port("metrics", Protocol::Tcp, port);
-        let east = Controller::new("east", Some("us-east-1"));
+        let mut east = Controller::new("east", Some("us-east-1"));
+        let first = ["orders", "returns"].map(|name| ServiceKey::new("web", name).unwrap());
+        east.held = HeldImports { total: 3, first: first.into() };
         let west = Controller::new("west", None);
         let east = self
             .export(
@@ -103,8 +108,8 @@ impl World {
         let mut passed = Duration::ZERO;
         loop {
             for controller in renewing {
-                let Controller { member, version, sum, .. } = controller;
-                self.client.renew(member, *version, *sum).await.unwrap();
+                let Controller { member, version, sum, held, .. } = controller;
+                self.client.renew_holding(member, *version, *sum, held).await.unwrap();
             }
             // A look at the clock after each step, so that none of them is a pause.
             let (_, complete) = self.client.list_clusters(&clusterset).await.unwrap();
@@ -145,6 +150,7 @@ pub(crate) struct Controller {
     region: Option<&'static str>,
     version: Version,
     sum: Sum,
+    held: HeldImports,
 }
 
 impl Controller {
@@ -152,7 +158,8 @@ impl Controller {
         let cluster: ClusterId = cluster.parse().unwrap();
         let uid = format!("uid-of-{cluster}").parse().unwrap();
         let member = Member { clusterset: "prod".parse().unwrap(), cluster, uid };
-        Self { member, region, version: Version::new(1, 1), sum: Sum::EMPTY }
+        let held = HeldImports::default();
+        Self { member, region, version: Version::new(1, 1), sum: Sum::EMPTY, held }
     }
 }
 

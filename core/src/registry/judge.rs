@@ -5,7 +5,7 @@ use super::member::Standing;
 use super::{Member, Refused, Registered, Registration, Registry, Removed, Renewed, unknown};
 use crate::ids::{ClusterId, ClusterUid};
 use crate::lease::{Census, Lease, Tick};
-use crate::model::{Export, ObjectKey};
+use crate::model::{Export, HeldImports, ObjectKey};
 use crate::time::Timestamp;
 use crate::timing::Timing;
 use crate::version::{Sum, Version};
@@ -83,6 +83,13 @@ impl Registry {
         self.counts.differing += u64::from(differs);
         let member = self.members.get(cluster).ok_or_else(|| unknown(cluster))?;
         Ok(Renewed { state: member.state(), differs })
+    }
+
+    /// Takes what `cluster` said of its imports with a renewal that was taken. Watchers are not told, and no store keeps it.
+    pub fn note_held_imports(&mut self, cluster: &ClusterId, held: HeldImports) {
+        if let Some(member) = self.members.get_mut(cluster) {
+            member.held_imports = held;
+        }
     }
 
     /// Removes a cluster with its exports: `uid` is that of a cluster that leaves; an administrator names none. A

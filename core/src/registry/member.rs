@@ -2,7 +2,7 @@
 
 use crate::ids::{Build, ClusterUid, Instance, Region, ServiceKey};
 use crate::lease::Lease;
-use crate::model::{Export, HeldExport, MemberState, Part, PartSet, Section};
+use crate::model::{Export, HeldExport, HeldImports, MemberState, Part, PartSet, Section};
 use crate::rate::Bucket;
 use crate::time::Timestamp;
 use crate::validate::Refusal;
@@ -44,6 +44,8 @@ pub struct Member {
     pub(super) told: Option<Section>,
     /// How many more writes it may send now.
     pub(super) writes: Bucket,
+    /// What it said of its imports.
+    pub(super) held_imports: HeldImports,
 }
 
 /// How a member's lease was judged.
@@ -102,6 +104,7 @@ impl Member {
             in_log: false,
             told: None,
             writes: Bucket::default(),
+            held_imports: HeldImports::default(),
         }
     }
 
@@ -163,6 +166,11 @@ impl Member {
     /// When it registered or renewed last, on the process's clock.
     pub const fn last_renewed(&self) -> Timestamp {
         self.last_renewed
+    }
+
+    /// Its imports that wait for their namespace, as of its last renewal.
+    pub const fn held_imports(&self) -> &HeldImports {
+        &self.held_imports
     }
 
     /// What it exports. It is shown and merged as the member's state says.

@@ -12,7 +12,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, PostParams},
 };
-use mcs_core::ids::ServiceKey;
+use mcs_core::{ids::ServiceKey, timing::Timing};
 use mcs_e2e::{
     Cluster, ClusterOptions,
     objects::Port,
@@ -22,6 +22,7 @@ use mcs_e2e::{
     stack::{Stack, StackOptions, get},
     wait_for,
 };
+use mcs_proto::client::RegistryClient;
 
 use crate::support::{Place, READY, peer_endpoints, peer_spec};
 
@@ -145,7 +146,7 @@ async fn make_namespace(client: &Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the controller's metric says that so many imports are held.
+/// Waits until the controller's metric says that so many imports are held, and the registry was told.
 async fn held_imports(stack: &Stack, count: usize) -> Result<()> {
     let url = format!("http://{}/metrics", stack.controller("north")?.admin);
     wait_for(&format!("{count} held imports"), async || {
@@ -153,6 +154,17 @@ async fn held_imports(stack: &Stack, count: usize) -> Result<()> {
         let line = metrics.lines().find(|line| line.starts_with("mcs_controller_held_imports "));
         let line = line.context("no such metric")?;
         ensure!(line.ends_with(&format!(" {count}")), "{line}");
+        Ok(())
+    })
+    .await?;
+    let registry = format!("http://{}", stack.registry().grpc).parse()?;
+    let (client, clusterset) =
+        (RegistryClient::new(&registry, Timing::default())?, stack.clusterset().parse()?);
+    wait_for(&format!("{count} held imports in the registry"), async || {
+        let (clusters, _) = client.list_clusters(&clusterset).await?;
+        let held: usize =
+            clusters.iter().flat_map(|cluster| &cluster.held_imports).map(|held| held.first.len()).sum();
+        ensure!(held == count, "{clusters:?}");
         Ok(())
     })
     .await

@@ -200,7 +200,7 @@ pub(super) static ROUTES: [Route; 17] = [
         summary: "Renew a cluster's lease",
         about: About::Rpc("Members.Renew", ""),
         query: &[],
-        takes: Takes::Object(&[("RenewRequest", &["uid", "version", "sum"])]),
+        takes: Takes::Object(&[("RenewRequest", &["uid", "version", "sum", "heldImports"])]),
         gives: Gives::Message("RenewResponse"),
     },
     Route {

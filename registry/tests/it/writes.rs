@@ -1,7 +1,7 @@
 //! Registrations, renewals, writes and removals.
 
 use mcs_core::ids::ServiceKey;
-use mcs_core::model::{Change, Endpoint, EndpointMap, EndpointSet, Frame, MemberState, Object};
+use mcs_core::model::{Change, Endpoint, EndpointMap, EndpointSet, Frame, HeldImports, MemberState, Object};
 use mcs_core::registry::Op;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -37,6 +37,26 @@ async fn a_renewal_says_whether_both_sides_hold_the_same() {
     let renew = |sum| registry.client.renew(&east.member, version, sum);
     assert_eq!(renew(east.sum).await, Ok(renewed(false)));
     assert_eq!(renew(Sum::EMPTY).await, Ok(renewed(true)));
+}
+
+#[tokio::test]
+async fn held_imports_are_listed_with_their_cluster_as_its_last_renewal_said() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    let clusterset = east.member.clusterset.clone();
+    let keys = |count: u32| (0..count).map(|n| ServiceKey::new("web", &format!("s-{n}")).unwrap()).collect();
+    let of = |total, named| HeldImports { total, first: keys(named) };
+    for (held, told) in [(of(2, 2), Some(of(2, 2))), (of(700, 100), Some(of(700, 100))), (of(0, 0), None)] {
+        let version = east.next();
+        registry.client.renew_holding(&east.member, version, east.sum, &held).await.unwrap();
+        let (clusters, _) = registry.client.list_clusters(&clusterset).await.unwrap();
+        let listed: Vec<_> = clusters.into_iter().map(|cluster| cluster.held_imports).collect();
+        assert_eq!(listed, [told.as_ref().map(Into::into)], "{held:?}");
+    }
+    let too_many = registry.client.renew_holding(&east.member, east.version(), east.sum, &of(101, 101)).await;
+    let problem = "has 101 entries, must have at most 100".to_owned();
+    let refused = CallFailed::Invalid { field: "heldImports.first".to_owned(), problem };
+    assert_eq!(too_many.map(|_| ()), Err(refused));
 }
 
 #[tokio::test]

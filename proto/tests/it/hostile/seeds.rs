@@ -154,6 +154,10 @@ fn renew(cluster: &str, seq: u64) -> pb::RenewRequest {
         uid: format!("uid-of-{cluster}"),
         version: Some(version(seq)),
         sum: vec![0; 16],
+        held_imports: Some(pb::HeldImports {
+            total: 2,
+            first: vec![pb::ServiceKey { namespace: "shop".to_owned(), name: "cart".to_owned() }],
+        }),
     }
 }
 

@@ -201,15 +201,26 @@ impl Running {
 
     async fn refuses_in_renewals_and_removals(&self) {
         type Renew = fn(&mut pb::RenewRequest, String);
-        let fields: [(&str, Rule, Renew); 3] = [
+        let fields: [(&str, Rule, Renew); 4] = [
             ("clusterset", is_label, |request, text| request.clusterset = text),
             ("cluster", is_label, |request, text| request.cluster = text),
             ("uid", is_uid, |request, text| request.uid = text),
+            ("heldImports.first[0].namespace", is_label, |request, text| {
+                let key = pb::ServiceKey { namespace: text, name: "cart".to_owned() };
+                request.held_imports = Some(pb::HeldImports { total: 1, first: vec![key] });
+            }),
         ];
         for (field, rule, set) in fields {
             for text in all().filter(|text| !rule(text)) {
                 let pb::WriteRequest { clusterset, cluster, uid, version, .. } = head(2);
-                let mut request = pb::RenewRequest { clusterset, cluster, uid, version, sum: vec![0; 16] };
+                let mut request = pb::RenewRequest {
+                    clusterset,
+                    cluster,
+                    uid,
+                    version,
+                    sum: vec![0; 16],
+                    held_imports: None,
+                };
                 set(&mut request, text.clone());
                 assert_refused(field, &text, self.members.clone().renew(request).await);
             }

@@ -79,6 +79,7 @@ pub(crate) fn grpc() -> Vec<(&'static str, Script)> {
         .encode_to_vec()
     };
     let renew = pb::RenewRequest {
+        held_imports: None,
         clusterset: "prod".to_owned(),
         cluster: "east".to_owned(),
         uid: "u-1".to_owned(),

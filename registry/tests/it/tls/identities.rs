@@ -122,6 +122,7 @@ async fn allowed_calls(channel: &Channel, member: &Member) -> BTreeSet<&'static 
         (member.clusterset.to_string(), member.cluster.to_string(), member.uid.to_string());
     let version = Some(pb::Version::from(Version::new(1, 1)));
     let renew = pb::RenewRequest {
+        held_imports: None,
         clusterset: clusterset.clone(),
         cluster: cluster.clone(),
         uid: uid.clone(),
