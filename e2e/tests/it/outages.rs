@@ -72,10 +72,14 @@ async fn controllers_that_start_before_their_registry_wait_for_it_and_take_nothi
         wait_for("a leader that looks for its registry", async || {
             let leads = counted(&stack, cluster.name(), "mcs_controller_leader").await?;
             let tries = counted(&stack, cluster.name(), "mcs_controller_registry_failures_total").await?;
-            ensure!(leads == 1 && tries >= 3, "leads: {leads}, failed tries: {tries}");
+            ensure!(leads == 1 && tries >= 12, "leads: {leads}, failed tries: {tries}");
             Ok(())
         })
         .await?;
+        // However long it is away, the log says so once for each thing that is wrong.
+        let log = stack.controller(cluster.name())?.program.log();
+        let said = log.matches("the watch of the registry ended").count();
+        assert!((1..=2).contains(&said), "said {said} times:\n{log}");
     }
     let written: Vec<_> = witness.take_writes().await?.into_iter().filter(|line| of_imports(line)).collect();
     assert_eq!(written, Vec::<String>::new());
