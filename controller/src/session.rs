@@ -45,7 +45,7 @@ pub(crate) async fn run(lead: &Lead) {
         let now = lead.clock.elapsed();
         let (deadline, current) = {
             let outbox = lead.outbox();
-            let lease_end = outbox.lease_until().filter(|end| !end.has_passed(now));
+            let lease_end = Some(outbox.lease_until()).filter(|end| !end.has_passed(now));
             let deadline = match lead.claim.may_write() {
                 true => outbox.poll_timeout().into_iter().chain(lease_end).min(),
                 false => Some(now + LAPSED),
@@ -141,7 +141,7 @@ fn note_standing(lead: &Lead, before: Standing, now: Standing) {
         }
     }
     if !before.lease_ended && now.lease_ended {
-        warn!("the lease has ended without a renewal: other clusters drop this cluster's endpoints");
+        warn!("no registry has taken a renewal for a lease: other clusters drop this cluster's endpoints");
     }
     for key in lead.index.all_exports() {
         lead.index.exports.add(key);

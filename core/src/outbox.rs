@@ -123,7 +123,7 @@ pub struct Outbox {
     resend: bool,
     /// Whether the registry is to be asked what it holds before a renewal is due.
     in_doubt: bool,
-    lease_until: Option<Timestamp>,
+    lease_until: Timestamp,
     dirty: BTreeSet<ServiceKey>,
 }
 
@@ -153,7 +153,7 @@ impl Outbox {
             told_by: None,
             resend: false,
             in_doubt: false,
-            lease_until: None,
+            lease_until: now + timing.lease(),
             dirty: BTreeSet::new(),
         }
     }
@@ -217,13 +217,14 @@ impl Outbox {
         }
     }
 
-    /// Whether a lease has passed since the last accepted renewal was sent.
-    pub fn lease_has_ended(&self, now: Timestamp) -> bool {
-        self.lease_until.is_some_and(|until| until.has_passed(now))
+    /// Whether a lease has passed since the last accepted renewal was sent; with none yet, since this leader began: its
+    /// predecessor's last renewal was before that.
+    pub const fn lease_has_ended(&self, now: Timestamp) -> bool {
+        self.lease_until.has_passed(now)
     }
 
     /// When the lease ends unless it is renewed.
-    pub const fn lease_until(&self) -> Option<Timestamp> {
+    pub const fn lease_until(&self) -> Timestamp {
         self.lease_until
     }
 

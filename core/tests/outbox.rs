@@ -627,6 +627,25 @@ fn the_lease_ends_one_lease_after_the_last_accepted_renewal_was_sent() {
     assert!(test.outbox.lease_has_ended(end));
 }
 
+/// Its predecessor renewed last before this leader began, so the lease has ended a lease later at the latest.
+#[test]
+fn the_lease_of_a_leader_that_no_registry_took_ends_one_lease_after_its_lead_began() {
+    let mut test = TestOutbox::new(1);
+    test.set("cart", 1);
+    let end = test.now + LEASE;
+    assert!(matches!(test.call(), Some(Call::Register { .. })));
+    test.answer(Answer::ActFailed(unavailable()));
+    assert_eq!(test.outbox.lease_until(), end);
+    assert!(!test.outbox.lease_has_ended(Timestamp::from_nanos(end.as_nanos() - 1)));
+    assert!(test.outbox.lease_has_ended(end));
+    assert!(test.outbox.lease_has_ended(Timestamp::from_nanos(end.as_nanos() + 1)));
+
+    test.advance(LEASE);
+    test.register(false);
+    assert!(!test.outbox.lease_has_ended(test.now));
+    assert_eq!(test.outbox.lease_until(), test.now + LEASE);
+}
+
 #[test]
 fn a_registry_whose_watch_broke_is_asked_at_once_and_only_once() {
     let mut test = TestOutbox::steady();

@@ -68,7 +68,7 @@ impl Outbox {
         // silence that does not end.
         let lease = lease.clamp(MIN_LEASE, MAX_LEASE);
         self.timing = Timing::of_lease(lease);
-        self.lease_until = Some(sent_at + lease);
+        self.lease_until = sent_at + lease;
         self.renew_at = (sent_at + self.timing.heartbeat()).max(now);
     }
 
