@@ -2,18 +2,18 @@
 //!
 //! [`feed`] is pure bookkeeping and writes nothing; it runs for every export before a lead makes its first call.
 //! [`reconcile`] feeds, and then writes what the API server must hold: the ServiceExport that a label asks for, the
-//! finalizer, the conditions, Events.
+//! finalizer, the conditions, Events. [`reconcile_nameless`] does so for ServiceExports whose name no Service can have.
 
 use crate::api::ServiceExport;
 use crate::facts::{self, Content, ExportInput};
-use crate::index::ExportObjects;
+use crate::index::{ExportObjects, Name};
 use crate::labels;
-use crate::lead::Lead;
+use crate::lead::{Deletion, Lead};
 use crate::queue::Outcome;
 use crate::writes::WriteFailed;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt};
-use mcs_core::conditions::{Condition, ExportFacts, Progress, Validity, conditions};
+use mcs_core::conditions::{Condition, ExportFacts, Progress, Validity, conditions, ending};
 use mcs_core::ids::ServiceKey;
 use mcs_core::model::{Conflict, MemberState, Section};
 use mcs_core::names::{
@@ -21,7 +21,9 @@ use mcs_core::names::{
     EVENT_FQDN_SKIPPED, FINALIZER_EXPORT,
 };
 use mcs_core::outbox;
+use mcs_core::time::{Timestamp, WallTime};
 use serde_json::json;
+use std::fmt::Display;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -52,15 +54,38 @@ pub(crate) fn feed(lead: &Lead, key: &ServiceKey) -> (ExportObjects, Option<Expo
 
 /// One round of work on the export of `key`.
 pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
-    match try_reconcile(lead, &key).await {
-        Ok(outcome) => outcome,
-        Err(error) if error.is_stale() => Outcome::Failed { asked: error.retry_after() },
-        Err(error) => {
-            warn!(service = %key, %error, "export not reconciled, it is tried again");
-            lead.metrics.reconcile_failed("export");
-            Outcome::Failed { asked: error.retry_after() }
-        }
+    let done = try_reconcile(lead, &key).await;
+    done.unwrap_or_else(|failed| note_failure(lead, &key, &failed))
+}
+
+/// One round of work on the ServiceExport `name`, which is no name that a Service can have: it says so, and that is all.
+/// No registry hears of it, so that it gets no finalizer.
+pub(crate) async fn reconcile_nameless(lead: &Lead, name: Name) -> Outcome {
+    let done = try_reconcile_nameless(lead, &name).await;
+    let (namespace, name) = name;
+    done.unwrap_or_else(|failed| note_failure(lead, &format_args!("{namespace}/{name}"), &failed))
+}
+
+async fn try_reconcile_nameless(lead: &Lead, name: &Name) -> Result<Outcome, WriteFailed> {
+    let watched = name.0.parse().is_ok_and(|namespace| lead.config.watches(&namespace));
+    let Some(export) = lead.index.service_export(name).filter(|_| watched) else {
+        return Ok(Outcome::Done);
+    };
+    if export.metadata.deletion_timestamp.is_some() {
+        remove_finalizer(lead, &export).await?;
+        return Ok(Outcome::Done);
     }
+    let facts = ExportFacts { validity: Validity::NoService, progress: Progress::Pending, conflicts: None };
+    say(lead, &export, |previous, generation, now| conditions(&facts, previous, generation, now)).await?;
+    Ok(Outcome::Done)
+}
+
+fn note_failure(lead: &Lead, service: &dyn Display, failed: &WriteFailed) -> Outcome {
+    if !failed.is_stale() {
+        warn!(%service, error = %failed, "export not reconciled, it is tried again");
+        lead.metrics.reconcile_failed("export");
+    }
+    Outcome::Failed { asked: failed.retry_after() }
 }
 
 async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFailed> {
@@ -70,25 +95,29 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
     if !lead.config.watches(&key.namespace) {
         return Ok(Outcome::Done);
     }
-    labels::reconcile(lead, key, &objects).await?;
+    if labels::reconcile(lead, key, &objects).await? {
+        // The answer has queued the key again, with what is there now.
+        return Ok(Outcome::Done);
+    }
     if let (Some(export), None) = (&objects.export, &input) {
         return finish(lead, key, export).await;
     }
     // Whatever is deleted later is another deletion, which waits from its own beginning.
     lead.finalized(key);
-    if let (Some(export), Some(input)) = (&objects.export, &input) {
-        keep(lead, key, export, input).await?;
+    match (&objects.export, &input) {
+        (Some(export), Some(input)) => keep(lead, key, export, input).await,
+        _ => Ok(Outcome::Done),
     }
-    Ok(Outcome::Done)
 }
 
-/// Brings finalizer, conditions and Events of a ServiceExport up to date.
+/// Brings finalizer, conditions and Events of a ServiceExport up to date, and looks again when what its Events say is to
+/// be said again.
 async fn keep(
     lead: &Lead,
     key: &ServiceKey,
     export: &ServiceExport,
     input: &ExportInput,
-) -> Result<(), WriteFailed> {
+) -> Result<Outcome, WriteFailed> {
     let export = match export.finalizers().iter().any(|finalizer| finalizer == FINALIZER_EXPORT) {
         true => export.clone(),
         false => add_finalizer(lead, export).await?,
@@ -98,15 +127,25 @@ async fn keep(
         progress: progress(lead, key),
         conflicts: conflicts(lead, key),
     };
+    say(lead, &export, |previous, generation, now| conditions(&facts, previous, generation, now)).await?;
+    let again = tell(lead, &export, &facts, input.content.as_ref()).await;
+    Ok(again.map_or(Outcome::Done, Outcome::At))
+}
+
+/// Writes the conditions that `judge` makes of the present ones, the export's generation and the time, where they differ.
+async fn say(
+    lead: &Lead,
+    export: &ServiceExport,
+    judge: impl FnOnce(&[Condition], i64, WallTime) -> Vec<Condition>,
+) -> Result<(), WriteFailed> {
     let previous = export.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let previous = facts::conditions(previous);
     let generation = export.metadata.generation.unwrap_or_default();
-    let wanted = ours(conditions(&facts, &previous, generation, lead.clock.wall()));
+    let wanted = ours(judge(&previous, generation, lead.clock.wall()));
     if wanted != ours(previous) {
         let conditions: Vec<_> = wanted.iter().map(facts::condition).collect();
-        lead.writer().apply_status(&export, json!({ "conditions": conditions })).await?;
+        lead.writer().apply_status(export, json!({ "conditions": conditions })).await?;
     }
-    tell(lead, &export, &facts, input.content.as_ref()).await;
     Ok(())
 }
 
@@ -140,45 +179,57 @@ fn progress(lead: &Lead, key: &ServiceKey) -> Progress {
     }
 }
 
-async fn tell(lead: &Lead, export: &ServiceExport, facts: &ExportFacts, content: Option<&Content>) {
+/// Tells Events of what is wrong; answers when the first of them is to be told again.
+async fn tell(
+    lead: &Lead,
+    export: &ServiceExport,
+    facts: &ExportFacts,
+    content: Option<&Content>,
+) -> Option<Timestamp> {
     let object = reference(export);
+    let mut again = Vec::new();
     match &facts.progress {
         Progress::Failed { reason } if facts.validity == Validity::Valid => {
-            lead.events
-                .warn(&object, EVENT_EXPORT_FAILED, format!("the export is not taken: {reason}"))
-                .await;
+            let note = format!("the export is not taken: {reason}");
+            again.push(lead.events.warn(&object, EVENT_EXPORT_FAILED, note).await);
         }
         Progress::Failed { .. } | Progress::Pending | Progress::Ready | Progress::LeaseExpired => {
             lead.events.over(&object, EVENT_EXPORT_FAILED);
         }
     }
-    let Some(content) = content else { return };
-    if content.dropped.is_empty() {
+    let dropped = content.map_or(&[][..], |content| &content.dropped);
+    if dropped.is_empty() {
         lead.events.over(&object, EVENT_ENDPOINTS_DROPPED);
     } else {
-        let named: Vec<_> = content.dropped.iter().take(NAMED_DROPPED).map(ToString::to_string).collect();
-        let note = format!("{} endpoints are not exported: {}", content.dropped.len(), named.join("; "));
-        lead.events.warn(&object, EVENT_ENDPOINTS_DROPPED, note).await;
+        let named: Vec<_> = dropped.iter().take(NAMED_DROPPED).map(ToString::to_string).collect();
+        let note = format!("{} endpoints are not exported: {}", dropped.len(), named.join("; "));
+        again.push(lead.events.warn(&object, EVENT_ENDPOINTS_DROPPED, note).await);
     }
-    if content.has_names {
+    if content.is_some_and(|content| content.has_names) {
         let note = "EndpointSlices of address type FQDN are not exported, only addresses are".to_owned();
-        lead.events.warn(&object, EVENT_FQDN_SKIPPED, note).await;
+        again.push(lead.events.warn(&object, EVENT_FQDN_SKIPPED, note).await);
     } else {
         lead.events.over(&object, EVENT_FQDN_SKIPPED);
     }
+    again.into_iter().min()
 }
 
 /// Lets a ServiceExport that is being deleted go, once the registry has let the export go, or after a bounded wait:
-/// a namespace must not hang on a registry that is away, and the next sync removes the export all the same.
+/// a namespace must not hang on a registry that is away, and the next sync removes the export all the same. A wait that
+/// is longer than usual shows in its conditions, and not in an Event, which a namespace that ends does not take.
 async fn finish(lead: &Lead, key: &ServiceKey, export: &ServiceExport) -> Result<Outcome, WriteFailed> {
     if !export.finalizers().iter().any(|finalizer| finalizer == FINALIZER_EXPORT) {
         return Ok(Outcome::Done);
     }
+    let Deletion { told_at, until } = lead.deletion(key, export);
     let now = lead.clock.elapsed();
-    let limit = lead.finalizer_limit(key, now);
     let gone = lead.outbox().is_gone(key);
-    if !gone && !limit.has_passed(now) {
-        return Ok(Outcome::At(limit));
+    if !gone && !until.has_passed(now) {
+        if !told_at.has_passed(now) {
+            return Ok(Outcome::At(told_at.min(until)));
+        }
+        say(lead, export, ending).await?;
+        return Ok(Outcome::At(until));
     }
     info!(service = %key, confirmed = gone, "export ended");
     remove_finalizer(lead, export).await?;

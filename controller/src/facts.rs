@@ -8,13 +8,13 @@ mod existing;
 mod exported;
 mod wanted;
 
-pub(crate) use existing::existing;
+pub(crate) use existing::{existing, managed_entries};
 pub(crate) use exported::{Content, ExportInput, exported, is_derived};
 pub(crate) use wanted::{import, import_status, service, slice, without_strays};
 
 use crate::api;
 use k8s_openapi::api::core::v1::ServicePort;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use mcs_core::conditions::{Condition, Status};
 use mcs_core::model::{InternalTrafficPolicy, IpFamily, Port, Protocol, SessionAffinity};
 use mcs_core::time::WallTime;
@@ -66,6 +66,11 @@ fn wall_time(time: &Time) -> WallTime {
 
 fn time(wall: WallTime) -> Option<Time> {
     jiff::Timestamp::from_second(wall.unix_secs()).ok().map(Time)
+}
+
+/// When an object was deleted that is on its way out.
+pub(crate) fn deleted_at(meta: &ObjectMeta) -> Option<WallTime> {
+    meta.deletion_timestamp.as_ref().map(wall_time)
 }
 
 /// Reads conditions.

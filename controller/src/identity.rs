@@ -20,6 +20,7 @@ use mcs_core::names::{
     RESOURCE_CLUSTER_PROPERTIES,
 };
 use mcs_core::time::Clock;
+use mcs_core::timing::EVENT_REPEAT;
 use mcs_runtime::kube::follow::follow_one;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -175,16 +176,27 @@ pub(crate) async fn watch(
         let following = follow_one(api, name, Arc::clone(&clock), move |seen| drop(tell.send(seen)));
         let looking = async move {
             metrics.identity_changed(name, false);
-            let mut told = None;
-            while let Some(seen) = found.recv().await {
-                let now = seen.as_ref().map(value_of);
-                if told.as_ref() == Some(&now) {
-                    continue;
+            let (mut told, mut last) = (None, None);
+            loop {
+                match tokio::time::timeout(EVENT_REPEAT, found.recv()).await {
+                    Ok(Some(seen)) => {
+                        let now = seen.as_ref().map(value_of);
+                        if told.as_ref() == Some(&now) {
+                            continue;
+                        }
+                        let changed = now.as_ref() != Some(&value);
+                        metrics.identity_changed(name, changed);
+                        report(&events, &version, name, &value, seen.as_ref(), told.is_some()).await;
+                        (told, last) = (Some(now), seen);
+                    }
+                    Ok(None) => return,
+                    // What lasts is told again.
+                    Err(_) => {
+                        if last.as_ref().is_some_and(|last| value_of(last) != value) {
+                            report(&events, &version, name, &value, last.as_ref(), true).await;
+                        }
+                    }
                 }
-                let changed = now.as_ref() != Some(&value);
-                metrics.identity_changed(name, changed);
-                report(&events, &version, name, &value, seen.as_ref(), told.is_some()).await;
-                told = Some(now);
             }
         };
         async move { tokio::join!(following, looking) }

@@ -360,7 +360,9 @@ async fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: P
         }
     };
     match object {
-        Some(object) => lead.events.warn(&object, reason, note).await,
+        Some(object) => {
+            lead.events.warn(&object, reason, note).await;
+        }
         None => warn!(service = %key, reason, note, "import is not complete"),
     }
     reason

@@ -21,8 +21,8 @@ use mcs_core::ids::ServiceKey;
 use mcs_core::limits::MAX_HELD_NAMED;
 use mcs_core::model::HeldImports;
 use mcs_core::names::{
-    ANNOTATION_DERIVED_SERVICE, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_SERVICE, MANAGED_BY,
-    derived_service_of_slice, is_derived_service_name,
+    ANNOTATION_DERIVED_SERVICE, LABEL_EXPORT, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_SLICE_SERVICE,
+    MANAGED_BY, derived_service_of_slice, is_derived_service_name,
 };
 use objects::Objects;
 pub(crate) use objects::{Name, name_of};
@@ -36,6 +36,8 @@ pub(crate) struct Index {
     inner: Mutex<Inner>,
     /// Services whose export is to be looked at.
     pub(crate) exports: Queue<ServiceKey>,
+    /// ServiceExports to be looked at whose name no Service can have.
+    pub(crate) nameless: Queue<Name>,
     /// Services whose import is to be looked at.
     pub(crate) imports: Queue<ServiceKey>,
 }
@@ -89,6 +91,8 @@ pub(crate) enum NamespaceState {
 pub(crate) trait Kind:
     Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static
 {
+    /// Whether it is looked up who manages which field of objects without our label too.
+    const KEEPS_RECORDS: bool = false;
     /// Where the index holds it.
     fn objects(inner: &mut Inner) -> &mut Objects<Self>;
     /// Queues what is to be looked at when this object has changed.
@@ -105,15 +109,20 @@ impl Default for Index {
             namespaces: Objects::new(&[]),
             held: BTreeSet::new(),
         };
-        Self { inner: Mutex::new(inner), exports: Queue::default(), imports: Queue::default() }
+        Self {
+            inner: Mutex::new(inner),
+            exports: Queue::default(),
+            nameless: Queue::default(),
+            imports: Queue::default(),
+        }
     }
 }
 
 impl Index {
     /// Takes an object's state, from a watch or from the answer to an own write.
     pub(crate) fn apply<K: Kind>(&self, mut object: K) {
-        // Who manages which field matters for our own objects only; keeping all records would double the memory.
-        if label(&object, LABEL_MANAGED_BY) != Some(MANAGED_BY) {
+        // Who manages which field matters for few objects; keeping all records would double the memory.
+        if !K::KEEPS_RECORDS && label(&object, LABEL_MANAGED_BY) != Some(MANAGED_BY) {
             object.meta_mut().managed_fields = None;
         }
         let mut inner = self.lock();
@@ -198,6 +207,18 @@ impl Index {
         let inner = self.lock();
         let services = inner.services.iter().filter_map(|service| key_of(&**service));
         services.chain(inner.service_exports.iter().filter_map(|export| key_of(&**export))).collect()
+    }
+
+    /// The ServiceExport of that name.
+    pub(crate) fn service_export(&self, (namespace, name): &Name) -> Option<Arc<ServiceExport>> {
+        self.lock().service_exports.get(namespace, name).cloned()
+    }
+
+    /// The ServiceExports whose name no Service can have.
+    pub(crate) fn nameless_exports(&self) -> Vec<Name> {
+        let inner = self.lock();
+        let nameless = inner.service_exports.iter().filter(|export| key_of(&***export).is_none());
+        nameless.map(|export| name_of(&export.metadata)).collect()
     }
 
     /// Whether objects can be made in the namespace of `key`. If not, its import waits for that, and is queued when the
@@ -289,13 +310,18 @@ impl Kind for Service {
 }
 
 impl Kind for ServiceExport {
+    /// A label's export is told from one made by hand by who wrote its marks, also when one of them is gone.
+    const KEEPS_RECORDS: bool = true;
+
     fn objects(inner: &mut Inner) -> &mut Objects<Self> {
         &mut inner.service_exports
     }
 
     fn touched(&self, _: &Inner, index: &Index) {
-        let (namespace, name) = name_of(&self.metadata);
-        index.queue_export(&namespace, &name);
+        match key_of(self) {
+            Some(key) => index.exports.add(key),
+            None => index.nameless.add(name_of(&self.metadata)),
+        }
     }
 }
 
@@ -344,6 +370,11 @@ impl Kind for Namespace {
         let name = self.name_any();
         for key in inner.held.iter().filter(|key| key.namespace.as_str() == name) {
             index.imports.add(key.clone());
+        }
+        // A namespace that ended takes the ServiceExports of labels again when it is another one.
+        let labelled = |service: &&Arc<Service>| label(&***service, LABEL_EXPORT).is_some();
+        for service in inner.services.named_like(&name, "").filter(labelled) {
+            index.queue_export(&name, &service.name_any());
         }
     }
 }

@@ -5,6 +5,7 @@
 //! It ends by being dropped, in the middle of whatever it does: every write is bound to the object that was read, and
 //! the next leader goes on from what exists.
 
+use crate::api::ServiceExport;
 use crate::config::Config;
 use crate::events::Events;
 use crate::families::Families;
@@ -15,13 +16,13 @@ use crate::pace::Pace;
 use crate::queue::Outcome;
 use crate::subscription::Prepared;
 use crate::writes::Writer;
-use crate::{exports, imports, session, subscription};
+use crate::{exports, facts, imports, session, subscription};
 use mcs_core::ids::ServiceKey;
 use mcs_core::model::IpFamily;
 use mcs_core::outbox::Outbox;
 use mcs_core::plan::PlanConfig;
 use mcs_core::time::{Clock, Timestamp};
-use mcs_core::timing::Timing;
+use mcs_core::timing::{FINALIZER_LIMIT, Timing, finalizer_wait};
 use mcs_core::view::View;
 use mcs_proto::client::RegistryClient;
 use std::collections::BTreeMap;
@@ -80,10 +81,19 @@ pub(crate) struct Lead {
     pub(crate) prepared: Mutex<Option<Prepared>>,
     /// What the API server keeps of what is written.
     pub(crate) server: Server,
-    /// Exports that are being deleted, and until when their finalizers wait for a registry.
-    finishing: Mutex<BTreeMap<ServiceKey, Timestamp>>,
     /// When the slices of each import were written last.
     pub(crate) pace: Pace,
+    /// Deletions of exports that wait for a registry.
+    finishing: Mutex<BTreeMap<ServiceKey, (Option<String>, Deletion)>>,
+}
+
+/// A ServiceExport that is being deleted, and whose finalizer waits for a registry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deletion {
+    /// From when on people are told what it waits for: what goes as usual is over before.
+    pub(crate) told_at: Timestamp,
+    /// Until when the finalizer waits.
+    pub(crate) until: Timestamp,
 }
 
 /// Fields that an API server, or the CRD it serves, may drop: they are written until an answer lacks them.
@@ -131,6 +141,9 @@ impl Lead {
             exports::feed(&lead, &key);
             lead.index.exports.add(key);
         }
+        for name in lead.index.nameless_exports() {
+            lead.index.nameless.add(name);
+        }
         lead.view().own_listed();
         subscription::queue_dirty(&lead);
         lead
@@ -144,6 +157,7 @@ impl Lead {
             subscription::run(self),
             subscription::prepare(self),
             self.index.exports.work(clock, EXPORT_WORKERS, |key| self.export(key)),
+            self.index.nameless.work(clock, 1, |name| exports::reconcile_nameless(self, name)),
             self.index.imports.work(clock, IMPORT_WORKERS, |key| self.import(key)),
         );
     }
@@ -209,11 +223,22 @@ impl Lead {
         }
     }
 
-    /// Until when the finalizer of `key` waits for a registry, counted from when its deletion was first seen.
-    pub(crate) fn finalizer_limit(&self, key: &ServiceKey, now: Timestamp) -> Timestamp {
-        let limit = self.outbox().timing().finalizer_limit();
+    /// How long the deletion of `export` waits for a registry. The first look decides, so that a wall clock that is set
+    /// afterwards prolongs nothing.
+    pub(crate) fn deletion(&self, key: &ServiceKey, export: &ServiceExport) -> Deletion {
+        let (now, told_after) = (self.clock.elapsed(), self.outbox().timing().call_limit());
+        let wait = facts::deleted_at(&export.metadata)
+            .map_or(FINALIZER_LIMIT, |deleted| finalizer_wait(deleted, self.clock.wall()));
+        let uid = export.metadata.uid.clone();
         let mut finishing = self.finishing.lock().unwrap_or_else(PoisonError::into_inner);
-        *finishing.entry(key.clone()).or_insert_with(|| now + limit)
+        match finishing.get(key) {
+            Some((known, deletion)) if *known == uid => *deletion,
+            _ => {
+                let deletion = Deletion { told_at: now + told_after, until: now + wait };
+                finishing.insert(key.clone(), (uid, deletion));
+                deletion
+            }
+        }
     }
 
     /// No deletion of `key` is under way.

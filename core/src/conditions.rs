@@ -15,6 +15,7 @@ use crate::names::{
     REASON_VALID,
 };
 use crate::time::WallTime;
+use crate::timing::FINALIZER_LIMIT;
 
 /// Whether what a condition says is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +151,19 @@ pub fn conditions(
     if let Some(conflicts) = &facts.conflicts {
         set(CONDITION_CONFLICT, conflict(conflicts));
     }
+    conditions
+}
+
+/// The conditions of a ServiceExport that is being deleted and still waits for a registry, whose conditions were
+/// `previous`: what its finalizer waits for, and how long.
+pub fn ending(previous: &[Condition], generation: i64, now: WallTime) -> Vec<Condition> {
+    let mut conditions = previous.to_vec();
+    let message = format!(
+        "being deleted: the finalizer stays until a registry has let the export go, at most {} s after the deletion",
+        FINALIZER_LIMIT.as_secs()
+    );
+    let verdict = Verdict::new(Status::Unknown, REASON_PENDING, message);
+    put(&mut conditions, CONDITION_READY, verdict, generation, now);
     conditions
 }
 

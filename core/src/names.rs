@@ -130,7 +130,8 @@ pub const REASON_INVALID_SERVICE_TYPE: &str = "InvalidServiceType";
 
 /// True: the registry holds the export, or the import can be used.
 pub const REASON_READY: &str = "Ready";
-/// Unknown (False on an invalid export, and on a ServiceImport): not yet.
+/// Unknown (False on an invalid export, and on a ServiceImport): not yet; of an export that is being deleted, not yet
+/// let go by a registry.
 pub const REASON_PENDING: &str = "Pending";
 /// False: the registry refused the export.
 pub const REASON_FAILED: &str = "Failed";
@@ -173,7 +174,7 @@ pub const ENDPOINT_SLICES_PRESENT: &str = "Present";
 pub const EVENT_EXPORT_FAILED: &str = "ExportFailed";
 /// On a ServiceExport: some of its endpoints break Kubernetes' rules and are left out.
 pub const EVENT_ENDPOINTS_DROPPED: &str = "EndpointsDropped";
-/// On a Service: slices of address type FQDN are not exported.
+/// On a ServiceExport: slices of address type FQDN are not exported.
 pub const EVENT_FQDN_SKIPPED: &str = "FqdnSlicesSkipped";
 /// On a ServiceImport of another implementation: it is left alone.
 pub const EVENT_IMPORT_SKIPPED: &str = "ServiceImportNotOurs";

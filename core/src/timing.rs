@@ -4,6 +4,7 @@
 //! use; how long a silent connection and a call are waited for has bounds of its own. The figures in brackets are for
 //! the default lease of 30 s.
 
+use crate::time::WallTime;
 use std::time::Duration;
 
 /// How long a cluster's endpoints are shown after its last renewal, by default.
@@ -129,11 +130,6 @@ impl Timing {
         self.lease / 2
     }
 
-    /// A finalizer goes after this long without an answer from a registry (60 s).
-    pub fn finalizer_limit(self) -> Duration {
-        self.lease * 2
-    }
-
     /// Records of a cluster are collected this long after its lease ended (7 days, whatever the lease).
     pub const fn collection(self) -> Duration {
         Duration::from_secs(7 * 24 * 60 * 60)
@@ -146,3 +142,19 @@ pub const MAX_TICK: Duration = Duration::from_millis(500);
 /// Changes of one export are sent, and slices of one import written, at most this often; the last state always is. Each
 /// write of a slice is told to every node of a cluster: ten a second are as many as a Service that flaps may cost.
 pub const COALESCE: Duration = Duration::from_millis(100);
+
+/// The finalizer of a ServiceExport goes this long after the deletion, whatever the lease and whatever a registry says:
+/// a namespace must not hang on one that is away.
+pub const FINALIZER_LIMIT: Duration = Duration::from_secs(60);
+
+/// What people are told of a problem is told again this often while it lasts: Kubernetes drops Events after an hour.
+pub const EVENT_REPEAT: Duration = Duration::from_secs(30 * 60);
+
+/// How much longer a finalizer waits at `now` whose object was deleted at `deleted`. The wall clock is all that the
+/// leaders who may follow each other have in common; where it is wrong, the wait ends within [`FINALIZER_LIMIT`] of
+/// this look, and early only costs that the next sync ends the export. Both times are cut to seconds, so that one more
+/// may have been counted than has passed: it is waited for again.
+pub fn finalizer_wait(deleted: WallTime, now: WallTime) -> Duration {
+    let counted = now.unix_secs().saturating_sub(deleted.unix_secs()).saturating_sub(1);
+    FINALIZER_LIMIT.saturating_sub(Duration::from_secs(u64::try_from(counted).unwrap_or_default()))
+}

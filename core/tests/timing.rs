@@ -1,6 +1,7 @@
 //! The table of durations: what follows from a lease, and where a fraction of it would be too short.
 
-use mcs_core::timing::{MIN_ANSWER, Timing};
+use mcs_core::time::WallTime;
+use mcs_core::timing::{FINALIZER_LIMIT, MIN_ANSWER, Timing, finalizer_wait};
 use std::time::Duration;
 
 #[test]
@@ -19,10 +20,25 @@ fn the_default_lease_gives_the_documented_durations() {
         timing.probe(),
         timing.return_after(),
         timing.degraded_after(),
-        timing.finalizer_limit(),
     ]
     .map(|duration| duration.as_secs());
-    assert_eq!(seconds, [30, 10, 10, 15, 5, 3, 3, 2, 15, 5, 60, 15, 60]);
+    assert_eq!(seconds, [30, 10, 10, 15, 5, 3, 3, 2, 15, 5, 60, 15]);
+}
+
+/// Counted from the deletion, so that leaders who follow each other do not each wait anew. Times in whole seconds may
+/// be as much as one short, which is waited for.
+#[test]
+fn a_finalizer_waits_a_minute_from_the_deletion_whoever_leads_and_whatever_the_wall_clock_says() {
+    let deleted = WallTime::from_unix_secs(1_000_000);
+    let wait = |after: i64| finalizer_wait(deleted, WallTime::from_unix_secs(1_000_000 + after)).as_secs();
+    assert_eq!(FINALIZER_LIMIT.as_secs(), 60);
+    assert_eq!([0, 1, 2, 31, 60, 61, 62].map(wait), [60, 60, 59, 30, 1, 0, 0]);
+    assert_eq!([-1, -3_600, 3_600, i64::MAX - 1_000_000].map(wait), [60, 60, 0, 0]);
+    let ends = [i64::MIN, i64::MAX].map(WallTime::from_unix_secs);
+    assert_eq!(
+        [finalizer_wait(ends[1], ends[0]), finalizer_wait(ends[0], ends[1])].map(|it| it.as_secs()),
+        [60, 0]
+    );
 }
 
 #[test]

@@ -209,14 +209,16 @@ fn meta(meta: &ObjectMeta, owner: &str, clusterset: &ClustersetId) -> Meta {
 
 /// The entries that our field manager owns, by the object's own record of who manages what.
 fn of_our_manager(meta: &ObjectMeta, map: &str, entries: Entries) -> Entries {
-    let ours: BTreeSet<String> = meta
-        .managed_fields
-        .iter()
-        .flatten()
+    let ours: BTreeSet<_> = managed_entries(meta, map).filter_map(|entry| entry.strip_prefix("f:")).collect();
+    entries.into_iter().filter(|(name, _)| ours.contains(name.as_str())).collect()
+}
+
+/// What our field manager owns below a field of the metadata, as the API server's record writes it: `f:` before the keys
+/// of a map, `k:` before those of the elements of a list.
+pub(crate) fn managed_entries<'a>(meta: &'a ObjectMeta, field: &str) -> impl Iterator<Item = &'a str> {
+    let records = meta.managed_fields.iter().flatten();
+    records
         .filter(|record| record.manager.as_deref() == Some(FIELD_MANAGER) && record.subresource.is_none())
-        .filter_map(|record| record.fields_v1.as_ref()?.0.get("f:metadata")?.get(map)?.as_object())
-        .flat_map(|fields: &serde_json::Map<String, Value>| fields.keys())
-        .filter_map(|field| Some(field.strip_prefix("f:")?.to_owned()))
-        .collect();
-    entries.into_iter().filter(|(name, _)| ours.contains(name)).collect()
+        .filter_map(move |record| record.fields_v1.as_ref()?.0.get("f:metadata")?.get(field)?.as_object())
+        .flat_map(|fields: &serde_json::Map<String, Value>| fields.keys().map(String::as_str))
 }

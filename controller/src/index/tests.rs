@@ -1,5 +1,58 @@
 use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mcs_core::names::derived_service_name;
+
+/// A terminating namespace takes no ServiceExports; what is in it is looked at again when that may have changed.
+#[test]
+fn a_namespace_that_changes_queues_the_exports_of_its_labelled_services() {
+    let index = Index::default();
+    let labelled = |namespace: &str, name: &str| {
+        let mut service = mk_service(namespace, name);
+        service.metadata.labels = Some([(LABEL_EXPORT.to_owned(), "true".to_owned())].into());
+        service
+    };
+    for service in [labelled("shop", "cart"), labelled("shop2", "web"), labelled("a-shop", "web")] {
+        index.apply(service);
+    }
+    index.apply(mk_service("shop", "plain"));
+    index.exports.take_all();
+
+    let key = |name: &str| ServiceKey::new("shop", name).expect("a valid key");
+    let mut namespace = Namespace { metadata: mk_service("", "shop").metadata, ..Namespace::default() };
+    namespace.metadata.namespace = None;
+    assert_eq!(index.namespace_state(&key("cart")), NamespaceState::Missing);
+    index.apply(namespace.clone());
+    assert_eq!(index.namespace_state(&key("cart")), NamespaceState::Active);
+    assert_eq!(index.exports.take_all(), [key("cart")]);
+
+    namespace.metadata.resource_version = Some("2".to_owned());
+    namespace.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    index.apply(namespace.clone());
+    assert_eq!(index.namespace_state(&key("cart")), NamespaceState::Terminating);
+    assert_eq!(index.exports.take_all(), [key("cart")]);
+
+    index.delete(&namespace);
+    assert_eq!(index.namespace_state(&key("cart")), NamespaceState::Missing);
+    assert_eq!(index.exports.take_all(), [key("cart")]);
+}
+
+/// What is no DNS label names no Service, and its ServiceExport is to say so.
+#[test]
+fn a_service_export_whose_name_no_service_can_have_is_queued_apart() {
+    let index = Index::default();
+    let of = |name: &str| ServiceExport { metadata: mk_service("shop", name).metadata, ..Default::default() };
+    let names = ["a.b".to_owned(), "x".repeat(64)];
+    for name in names.iter().map(String::as_str).chain(["cart"]) {
+        index.apply(of(name));
+    }
+    let nameless = names.map(|name| ("shop".to_owned(), name));
+    assert_eq!(index.nameless_exports(), nameless);
+    assert_eq!(index.nameless.take_all(), nameless);
+    let cart = ServiceKey::new("shop", "cart").expect("a valid key");
+    assert_eq!(index.exports.take_all(), std::slice::from_ref(&cart));
+    assert_eq!(index.all_exports(), [cart].into());
+    assert_eq!(index.service_export(&nameless[1]).as_deref(), Some(&of(&nameless[1].1)));
+}
 
 /// O38: they are found by their names where they say nothing themselves, so that the import goes on when they go.
 #[test]
@@ -33,4 +86,17 @@ fn objects_of_others_in_the_place_of_ours_are_seen_with_the_import_and_queue_it(
     index.delete(&called);
     assert_eq!(queued(), cart);
     assert_eq!(index.import_objects(&key, &derived).slices, []);
+}
+
+fn mk_service(namespace: &str, name: &str) -> Service {
+    Service {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(format!("uid-of-{name}")),
+            resource_version: Some("1".to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..Service::default()
+    }
 }

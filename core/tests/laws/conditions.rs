@@ -1,7 +1,9 @@
 //! The conditions of a ServiceExport, as tables.
 
 use crate::build::cluster;
-use mcs_core::conditions::{Condition, ExportFacts, Progress, Status, Unexportable, Validity, conditions};
+use mcs_core::conditions::{
+    Condition, ExportFacts, Progress, Status, Unexportable, Validity, conditions, ending,
+};
 use mcs_core::model::{Conflict, ConflictField};
 use mcs_core::time::WallTime;
 
@@ -145,6 +147,23 @@ fn a_verdict_stands_until_the_next_one_and_a_withdrawn_export_starts_again() {
         summary(&conditions(&pending, &withdrawn, 1, T2)),
         [("Valid", Status::True, "Valid"), ("Ready", Status::Unknown, "Pending")]
     );
+}
+
+#[test]
+fn an_export_that_waits_for_a_registry_to_let_it_go_says_so_and_what_else_is_said_stays() {
+    let told = conditions(&facts(Validity::Valid, Progress::Ready, Some(vec![])), &[], 1, T1);
+    let ends = ending(&told, 2, T2);
+    let message = "being deleted: the finalizer stays until a registry has let the export go, at most 60 s after the deletion";
+    let waits = Condition {
+        kind: "Ready".into(),
+        status: Status::Unknown,
+        reason: "Pending".into(),
+        message: message.into(),
+        observed_generation: Some(2),
+        last_transition_time: T2,
+    };
+    assert_eq!(ends, [told[0].clone(), waits, told[2].clone()]);
+    assert_eq!(ending(&ends, 2, WallTime::from_unix_secs(9)), ends);
 }
 
 fn facts(validity: Validity, progress: Progress, conflicts: Option<Vec<Conflict>>) -> ExportFacts {

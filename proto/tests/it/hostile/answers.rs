@@ -178,7 +178,7 @@ fn look(outbox: &mut Outbox, keys: &[ServiceKey]) {
     for failures in [0, 1, 16, u32::MAX] {
         assert!(timing.backoff(failures) <= timing.lease());
     }
-    let _ = (timing.return_after(), timing.late(), timing.dead_stream(), timing.finalizer_limit());
+    let _ = (timing.return_after(), timing.late(), timing.dead_stream());
     let _ = (outbox.poll_timeout(), outbox.floor());
     if let Some(reason) = outbox.turned_away() {
         assert_told(reason);
