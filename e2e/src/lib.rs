@@ -40,4 +40,4 @@ pub mod wait;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use namespace::{TempNamespace, with_temp_ns};
-pub use wait::wait_for;
+pub use wait::{wait_at_most, wait_for};

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Bytes;
+use hyper::{Method, Request, body::Bytes};
 use hyper_util::{client::legacy::Client as HttpClient, rt::TokioExecutor};
 use serde_json::Value;
 
@@ -411,8 +411,19 @@ impl Stack {
     /// # Errors
     /// It does not answer, or with an error.
     pub async fn rest(&self, path: &str) -> Result<Value> {
-        let url = format!("http://{}/v1/clustersets/{}/{path}", self.registry.rest, self.options.clusterset);
-        Ok(serde_json::from_slice(&get(&url).await?)?)
+        Ok(serde_json::from_slice(&get(&self.rest_url(path)).await?)?)
+    }
+
+    /// What the registry's REST port answers to a DELETE below `/v1/clustersets/{clusterset}/`.
+    ///
+    /// # Errors
+    /// It does not answer, or with an error.
+    pub async fn rest_delete(&self, path: &str) -> Result<Value> {
+        Ok(serde_json::from_slice(&ask(Method::DELETE, &self.rest_url(path)).await?)?)
+    }
+
+    fn rest_url(&self, path: &str) -> String {
+        format!("http://{}/v1/clustersets/{}/{path}", self.registry.rest, self.options.clusterset)
     }
 }
 
@@ -421,8 +432,13 @@ impl Stack {
 /// # Errors
 /// No answer, or one that is no success; the message has its body.
 pub async fn get(url: &str) -> Result<Bytes> {
+    ask(Method::GET, url).await
+}
+
+async fn ask(method: Method, url: &str) -> Result<Bytes> {
     let client: HttpClient<_, Empty<Bytes>> = HttpClient::builder(TokioExecutor::new()).build_http();
-    let answer = client.get(url.parse()?).await.with_context(|| format!("asking {url}"))?;
+    let request = Request::builder().method(method).uri(url).body(Empty::new())?;
+    let answer = client.request(request).await.with_context(|| format!("asking {url}"))?;
     let status = answer.status();
     let body = answer.into_body().collect().await?.to_bytes();
     anyhow::ensure!(status.is_success(), "{url} answered {status}: {}", String::from_utf8_lossy(&body));
