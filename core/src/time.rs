@@ -62,6 +62,12 @@ impl WallTime {
         Self(secs)
     }
 
+    /// The second in which `nanos` nanoseconds have passed since 1970-01-01T00:00:00Z; the nearest that can be counted.
+    pub fn from_unix_nanos(nanos: i128) -> Self {
+        let secs = nanos.div_euclid(1_000_000_000);
+        Self(i64::try_from(secs).unwrap_or(if secs < 0 { i64::MIN } else { i64::MAX }))
+    }
+
     /// Seconds since 1970-01-01T00:00:00Z.
     pub const fn unix_secs(self) -> i64 {
         self.0
@@ -78,8 +84,18 @@ impl fmt::Display for WallTime {
 pub trait Clock: Send + Sync + 'static {
     /// Now, on the clock that no one sets.
     fn elapsed(&self) -> Timestamp;
-    /// Now, on the wall clock; read anew each time, only stored or shown.
-    fn wall(&self) -> WallTime;
+    /// Now, on the wall clock, in nanoseconds since 1970-01-01T00:00:00Z; read anew each time, only stored or shown.
+    fn wall_nanos(&self) -> i128;
+    /// Now, on the wall clock.
+    fn wall(&self) -> WallTime {
+        WallTime::from_unix_nanos(self.wall_nanos())
+    }
+    /// What the wall clock said at an earlier moment, had nobody set it since: the same whenever it is asked for, which
+    /// it would not be if both clocks were cut to seconds first.
+    fn wall_at(&self, then: Timestamp) -> WallTime {
+        let passed = self.elapsed().since(then).as_nanos();
+        WallTime::from_unix_nanos(self.wall_nanos().saturating_sub_unsigned(passed))
+    }
 }
 
 /// A clock that moves only when a test says so.
@@ -87,6 +103,7 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Debug, Default)]
 pub struct ManualClock {
     nanos: std::sync::atomic::AtomicU64,
+    /// In nanoseconds.
     wall: std::sync::atomic::AtomicI64,
 }
 
@@ -94,7 +111,7 @@ pub struct ManualClock {
 impl ManualClock {
     /// A clock at the start, with the wall clock at `wall`.
     pub fn at(wall: WallTime) -> Self {
-        Self { nanos: 0.into(), wall: wall.unix_secs().into() }
+        Self { nanos: 0.into(), wall: nanos_of(wall).into() }
     }
 
     /// Moves the monotonic clock on; the wall clock stays.
@@ -103,10 +120,22 @@ impl ManualClock {
         self.nanos.fetch_add(nanos, std::sync::atomic::Ordering::SeqCst);
     }
 
+    /// Moves both clocks on.
+    pub fn pass(&self, by: Duration) {
+        self.advance(by);
+        self.wall
+            .fetch_add(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX), std::sync::atomic::Ordering::SeqCst);
+    }
+
     /// Sets the wall clock; the monotonic clock stays.
     pub fn set_wall(&self, wall: WallTime) {
-        self.wall.store(wall.unix_secs(), std::sync::atomic::Ordering::SeqCst);
+        self.wall.store(nanos_of(wall), std::sync::atomic::Ordering::SeqCst);
     }
+}
+
+#[cfg(any(test, feature = "test-util"))]
+const fn nanos_of(wall: WallTime) -> i64 {
+    wall.unix_secs().saturating_mul(1_000_000_000)
 }
 
 #[cfg(any(test, feature = "test-util"))]
@@ -115,7 +144,32 @@ impl Clock for ManualClock {
         Timestamp::from_nanos(self.nanos.load(std::sync::atomic::Ordering::SeqCst))
     }
 
-    fn wall(&self) -> WallTime {
-        WallTime::from_unix_secs(self.wall.load(std::sync::atomic::Ordering::SeqCst))
+    fn wall_nanos(&self) -> i128 {
+        self.wall.load(std::sync::atomic::Ordering::SeqCst).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wall_times_are_cut_to_seconds_downwards() {
+        let second = |nanos| WallTime::from_unix_nanos(nanos).unix_secs();
+        assert_eq!([0, 999_999_999, 1_000_000_000, -1].map(second), [0, 0, 1, -1]);
+        assert_eq!([i128::MIN, i128::MAX].map(second), [i64::MIN, i64::MAX]);
+    }
+
+    #[test]
+    fn what_the_wall_clock_said_at_a_moment_stays_the_same() {
+        let clock = ManualClock::at(WallTime::from_unix_secs(1_000));
+        clock.pass(Duration::from_millis(700));
+        let then = clock.elapsed();
+        for _ in 0..20 {
+            assert_eq!(clock.wall_at(then), WallTime::from_unix_secs(1_000));
+            clock.pass(Duration::from_millis(100));
+        }
+        clock.set_wall(WallTime::from_unix_secs(50));
+        assert_eq!(clock.wall_at(then), WallTime::from_unix_secs(48));
     }
 }

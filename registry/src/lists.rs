@@ -8,7 +8,7 @@ use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey, check_dns_label};
 use mcs_core::merge::imported;
 use mcs_core::model::{Export, Header};
 use mcs_core::registry::{Member, Registry};
-use mcs_core::time::{Clock, Timestamp, WallTime};
+use mcs_core::time::{Clock, Timestamp};
 use mcs_proto::chunks::split;
 use mcs_proto::convert::ConversionError;
 use mcs_proto::frames::participants;
@@ -152,8 +152,7 @@ impl Lists<'_> {
     }
 
     fn cluster(&self, clusterset: &ClustersetId, id: &ClusterId, member: &Member) -> pb::Cluster {
-        let silent = i64::try_from(self.now.since(member.last_renewed()).as_secs()).unwrap_or(i64::MAX);
-        let renewed_at = WallTime::from_unix_secs(self.clock.wall().unix_secs().saturating_sub(silent));
+        let renewed_at = self.clock.wall_at(member.last_renewed());
         pb::Cluster {
             clusterset: clusterset.to_string(),
             cluster: id.to_string(),

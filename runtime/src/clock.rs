@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use mcs_core::time::{Clock, Timestamp, WallTime};
+use mcs_core::time::{Clock, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
 /// How long [`sleep_until`] rests at most before it looks at the clock again.
@@ -23,9 +23,17 @@ impl Clock for SystemClock {
         Timestamp::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
     }
 
-    fn wall(&self) -> WallTime {
-        WallTime::from_unix_secs(clock_gettime(ClockId::Realtime).tv_sec)
+    fn wall_nanos(&self) -> i128 {
+        let time = clock_gettime(ClockId::Realtime);
+        i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
     }
+}
+
+/// How long the threads of this process have run so far, in all.
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let secs = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(secs, 0).saturating_add(Duration::from_nanos(time.tv_nsec.unsigned_abs()))
 }
 
 /// Waits until `deadline` has passed on `clock`; without a deadline, for ever.
@@ -47,6 +55,8 @@ pub async fn sleep_until(clock: &dyn Clock, deadline: Option<Timestamp>) {
 
 #[cfg(test)]
 mod tests {
+    use mcs_core::time::WallTime;
+
     use super::*;
 
     #[test]

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
 use kube::{Client, ResourceExt};
-use mcs_core::time::{Clock, Timestamp, WallTime};
+use mcs_core::time::{Clock, Timestamp};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -172,8 +172,8 @@ impl Clock for PausedClock {
         Timestamp::ZERO + self.start.elapsed()
     }
 
-    fn wall(&self) -> WallTime {
-        let elapsed = i64::try_from(self.start.elapsed().as_secs()).unwrap();
-        WallTime::from_unix_secs(1_700_000_000 + self.wall_off + elapsed)
+    fn wall_nanos(&self) -> i128 {
+        let elapsed = i128::try_from(self.start.elapsed().as_nanos()).unwrap();
+        i128::from(1_700_000_000 + self.wall_off) * 1_000_000_000 + elapsed
     }
 }
