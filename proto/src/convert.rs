@@ -1,7 +1,8 @@
 //! Wire ↔ domain: the one place where a message becomes something that can be trusted.
 //!
-//! Reading checks what the wire cannot express (names, numbers, lengths, enums) and names the field that is wrong; the
-//! rules of Kubernetes objects are [`mcs_core::validate`]'s. Writing cannot fail. What is written reads back equal.
+//! Reading checks what the wire cannot express (names, numbers, lengths, enums) and names the field that is wrong, as
+//! JSON and Kubernetes spell it (`spec.ipFamilies[1]`), also to callers of gRPC: a field has one name. The rules of
+//! Kubernetes objects are [`mcs_core::validate`]'s. Writing cannot fail. What is written reads back equal.
 //!
 //! Unknown fields are ignored; an enum value of a later release is refused, since its meaning cannot be guessed.
 

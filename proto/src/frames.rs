@@ -155,7 +155,7 @@ impl FrameReader {
         match step {
             Step::Begin(begin) => Ok(Some(Frame::Begin {
                 epoch: Epoch(u128::from_be_bytes(read_sixteen(&begin.epoch, "epoch")?)),
-                absent_grace: required(begin.absent_grace, "absent_grace")?.into(),
+                absent_grace: required(begin.absent_grace, "absentGrace")?.into(),
                 build: Build::new(begin.build)?,
             })),
             Step::Kept(kept) => {

@@ -75,7 +75,7 @@ impl Page {
         };
         let after = match Place::read(token, of as usize) {
             None if !token.is_empty() => {
-                return Err(ConversionError::new("page_token", "was not given by this list"));
+                return Err(ConversionError::new("pageToken", "was not given by this list"));
             }
             after => after,
         };

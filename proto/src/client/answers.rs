@@ -27,7 +27,7 @@ impl TryFrom<pb::RegisterResponse> for Registered {
     fn try_from(answer: pb::RegisterResponse) -> Result<Self, Self::Error> {
         Ok(Self {
             by: read_process(&answer.epoch, answer.build)?,
-            lease: required(answer.lease_duration, "lease_duration")?.into(),
+            lease: required(answer.lease_duration, "leaseDuration")?.into(),
             differs: answer.differs,
         })
     }
@@ -56,7 +56,7 @@ impl TryFrom<pb::RenewResponse> for Renewed {
             state: MemberState::from_wire(answer.state)?,
             differs: answer.differs,
             degraded: answer.degraded,
-            lease: required(answer.lease_duration, "lease_duration")?.into(),
+            lease: required(answer.lease_duration, "leaseDuration")?.into(),
             by: read_process(&answer.epoch, answer.build)?,
         })
     }

@@ -14,11 +14,11 @@ enumeration!(
     { ClusterSetIp = ClusterSetIp, Headless = Headless }
 );
 enumeration!(
-    SessionAffinity, pb::SessionAffinity, "session_affinity", unspecified: Some(Self::None),
+    SessionAffinity, pb::SessionAffinity, "sessionAffinity", unspecified: Some(Self::None),
     { None = None, ClientIp = ClientIp }
 );
 enumeration!(
-    InternalTrafficPolicy, pb::InternalTrafficPolicy, "internal_traffic_policy", unspecified: Some(Self::Cluster),
+    InternalTrafficPolicy, pb::InternalTrafficPolicy, "internalTrafficPolicy", unspecified: Some(Self::Cluster),
     { Cluster = Cluster, Local = Local }
 );
 
@@ -77,7 +77,7 @@ fn families(families: &[IpFamily]) -> Vec<i32> {
 fn read_families(families: Vec<i32>) -> Result<Vec<IpFamily>, ConversionError> {
     let read = |(index, family)| {
         let invalid =
-            |error: ConversionError| ConversionError::new(format!("ip_families[{index}]"), error.problem);
+            |error: ConversionError| ConversionError::new(format!("ipFamilies[{index}]"), error.problem);
         IpFamily::from_wire(family).map_err(invalid)
     };
     families.into_iter().enumerate().map(read).collect()
@@ -105,7 +105,7 @@ impl TryFrom<pb::ExportSpec> for ExportSpec {
 
     fn try_from(spec: pb::ExportSpec) -> Result<Self, Self::Error> {
         Ok(Self {
-            created_at: required(spec.created_at, "created_at")?.into(),
+            created_at: required(spec.created_at, "createdAt")?.into(),
             service_type: ServiceType::from_wire(spec.r#type)?,
             ports: read_list(spec.ports, "ports")?,
             session_affinity: SessionAffinity::from_wire(spec.session_affinity)?,

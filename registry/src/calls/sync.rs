@@ -168,7 +168,7 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
                 }
                 Some(Ask::NamesEnd(_)) => break,
                 Some(_) => return Err(ConversionError::new("step", "names must follow the begin").into()),
-                None => return Err(ConversionError::missing("names_end").into()),
+                None => return Err(ConversionError::missing("namesEnd").into()),
             }
         }
         tell(answers, Tell::WantsEnd(pb::SyncWantsEnd {})).await;

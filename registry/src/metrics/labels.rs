@@ -35,7 +35,7 @@ pub(super) const EXPORT_FIELDS: &[&str] = &[
     "annotations",
     "endpoints",
     "exports",
-    "ip_families",
+    "ipFamilies",
     "labels",
     "name",
     "policies",
@@ -46,7 +46,7 @@ pub(super) const EXPORT_FIELDS: &[&str] = &[
 
 /// Fields of an endpoint for which it is left out.
 pub(super) const ENDPOINT_FIELDS: &[&str] =
-    &["address", "endpoints", "hostname", "node_name", "ports", "zone", OTHER];
+    &["address", "endpoints", "hostname", "nodeName", "ports", "zone", OTHER];
 
 const OTHER: &str = "other";
 
@@ -64,14 +64,12 @@ pub(super) fn export_field(field: &str) -> &'static str {
     known(
         EXPORT_FIELDS,
         match root {
-            "ipFamilies" => "ip_families",
             "exportedLabels" => "labels",
             "exportedAnnotations" => "annotations",
             "namespace" => "name",
             "sessionAffinity"
             | "sessionAffinityConfig"
-            | "session_affinity"
-            | "internal_traffic_policy"
+            | "internalTrafficPolicy"
             | "trafficDistribution"
             | "type" => "policies",
             root => root,
@@ -81,14 +79,8 @@ pub(super) fn export_field(field: &str) -> &'static str {
 
 /// The label of a field of an endpoint that was left out.
 pub(super) fn endpoint_field(field: &str) -> &'static str {
-    known(
-        ENDPOINT_FIELDS,
-        match root(field) {
-            "addresses" => "address",
-            "nodeName" => "node_name",
-            root => root,
-        },
-    )
+    let root = root(field);
+    known(ENDPOINT_FIELDS, if root == "addresses" { "address" } else { root })
 }
 
 /// The first part of a path of fields.
@@ -108,7 +100,7 @@ mod tests {
     fn a_field_that_a_caller_may_have_made_up_is_no_label() {
         let of = |fields: &[&str]| fields.iter().map(|field| export_field(field)).collect::<Vec<_>>();
         assert_eq!(of(&["ports[2].name", "spec.ports[0].port", "ports"]), ["ports"; 3]);
-        assert_eq!(of(&["ipFamilies", "spec.ip_families[1]"]), ["ip_families"; 2]);
+        assert_eq!(of(&["ipFamilies", "spec.ipFamilies[1]"]), ["ipFamilies"; 2]);
         assert_eq!(of(&["exportedLabels", "exportedLabels[a.b/c]"]), ["labels"; 2]);
         assert_eq!(of(&["exportedAnnotations", "namespace", "name"]), ["annotations", "name", "name"]);
         assert_eq!(
@@ -116,8 +108,8 @@ mod tests {
                 "sessionAffinityConfig.clientIP.timeoutSeconds",
                 "trafficDistribution",
                 "spec.type",
-                "spec.session_affinity",
-                "spec.internal_traffic_policy",
+                "spec.sessionAffinity",
+                "spec.internalTrafficPolicy",
             ]),
             ["policies"; 5]
         );
@@ -127,7 +119,7 @@ mod tests {
             ["addresses", "address", "hostname", "zone", "nodeName", "ports[0].name", "endpoints", "x"];
         assert_eq!(
             dropped.map(endpoint_field),
-            ["address", "address", "hostname", "zone", "node_name", "ports", "endpoints", "other"]
+            ["address", "address", "hostname", "zone", "nodeName", "ports", "endpoints", "other"]
         );
         assert_eq!(["max-clusters", "of mine"].map(limit), ["max-clusters", "other"]);
     }

@@ -16,8 +16,14 @@ use serde_json::{Map, Number, Value};
 /// An answer repeats at most so many characters of what was sent.
 const MOST_REPEATED: usize = 200;
 
-/// What the generated readers say of a number that does not fit.
-const NO_NUMBER: &str = "data did not match any variant of untagged enum";
+/// What the generated readers say of a number that the field cannot hold, as a number and as a text.
+const NO_NUMBER: [&str; 5] = [
+    "data did not match any variant of untagged enum",
+    "invalid digit found in string",
+    "cannot parse integer from empty string",
+    "number too large to fit in target type",
+    "number too small to fit in target type",
+];
 
 /// The members of a JSON object.
 ///
@@ -58,14 +64,17 @@ pub(super) fn read<M: DeserializeOwned>(members: Map<String, Value>) -> Result<M
             root if root == "." => "the body".to_owned(),
             field => shortened(&field),
         };
-        let problem = match error.into_inner().to_string() {
-            problem if problem.starts_with(NO_NUMBER) => {
-                "must be a number that the field can hold".to_owned()
-            }
-            problem => shortened(&problem),
-        };
-        ConversionError::new(field, problem)
+        ConversionError::new(field, problem(&error.into_inner().to_string()))
     })
+}
+
+/// What a generated reader found wrong, in our words where its own say little.
+fn problem(told: &str) -> String {
+    if NO_NUMBER.iter().any(|no_number| told.starts_with(no_number)) {
+        return "must be a whole number that the field can hold".to_owned();
+    }
+    // Of a number that no enum has it says what is expected in two layers, each with the word.
+    shortened(&told.replacen("expected expected", "expected", 1))
 }
 
 /// A value that was sent, for a message of ours.
@@ -88,6 +97,12 @@ fn shortened(text: &str) -> String {
         }
     }
     shown
+}
+
+/// A number without a fraction, where a float has it exactly.
+fn whole(value: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    (value.fract() == 0.0 && value.abs() <= EXACT).then(|| format!("{value:.0}").parse().ok()).flatten()
 }
 
 fn without_place(error: &serde_json::Error) -> String {
@@ -130,7 +145,11 @@ impl<'de> Visitor<'de> for Tree<'_> {
         Ok(value.into())
     }
 
+    /// A whole number may be written as `80.0` and `8e1`, as proto3 JSON has it. The API has no other fields of numbers.
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        if let Some(whole) = whole(value) {
+            return Ok(whole.into());
+        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
     }
 

@@ -324,13 +324,13 @@ impl Running {
         for token in all().filter(|text| !text.is_empty() && text != "a~1").chain(counts).chain(keys) {
             let page_token = token.clone();
             let clusters = pb::ListClustersRequest { clusterset: prod(), page_token, ..Default::default() };
-            assert_refused("page_token", &token, imports.list_clusters(clusters).await);
+            assert_refused("pageToken", &token, imports.list_clusters(clusters).await);
             let page_token = format!("shop/{token}");
             let of_imports = pb::ListImportsRequest { clusterset: prod(), page_token, ..Default::default() };
-            assert_refused("page_token", &token, imports.list_imports(of_imports).await);
+            assert_refused("pageToken", &token, imports.list_imports(of_imports).await);
             let page_token = format!("shop/cart/{token}");
             let exports = pb::ListExportsRequest { clusterset: prod(), page_token, ..Default::default() };
-            assert_refused("page_token", &token, imports.list_exports(exports).await);
+            assert_refused("pageToken", &token, imports.list_exports(exports).await);
         }
         for epoch in lengths_of_sixteen().filter(|epoch| !epoch.is_empty()) {
             let watch = pb::WatchRequest {

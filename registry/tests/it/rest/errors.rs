@@ -46,9 +46,15 @@ async fn every_call_says_which_field_is_wrong() {
             EAST,
             json!({"version": {"term": -1}}),
             "version.term",
-            "must be a number that the field can hold",
+            "must be a whole number that the field can hold",
         ),
-        ("PUT", EAST, json!({"version": {"term": "x"}}), "version.term", "invalid digit found in string"),
+        (
+            "PUT",
+            EAST,
+            json!({"version": {"term": "x"}}),
+            "version.term",
+            "must be a whole number that the field can hold",
+        ),
         (
             "PUT",
             EAST,
@@ -69,7 +75,7 @@ async fn every_call_says_which_field_is_wrong() {
         ),
         ("PUT", CART, put(json!({"leaf": "AA=="})), "leaf", "has 1 bytes, must have 16"),
         ("PUT", CART, put(json!({"spec": null})), "spec", "is missing"),
-        ("PUT", CART, put(json!({"spec": {}})), "spec.created_at", "is missing"),
+        ("PUT", CART, put(json!({"spec": {}})), "spec.createdAt", "is missing"),
         (
             "PUT",
             CART,
@@ -104,9 +110,16 @@ async fn every_call_says_which_field_is_wrong() {
             CART,
             port(json!({"port": true})),
             "spec.ports[0].port",
-            "must be a number that the field can hold",
+            "must be a whole number that the field can hold",
         ),
-        ("PUT", CART, port(json!({"protocol": 9})), "spec.ports[0].protocol", "invalid value: integer `9`"),
+        ("PUT", CART, port(json!({"port": 80.5})), "spec.ports[0].port", "must be a whole number"),
+        (
+            "PUT",
+            CART,
+            port(json!({"protocol": 9})),
+            "spec.ports[0].protocol",
+            "invalid value: integer `9`, expected one of",
+        ),
         ("PUT", CART, port(json!({"port": 80, "name": "Web"})), "ports[0].name", "\"Web\""),
         (
             "PUT",
@@ -138,7 +151,7 @@ async fn every_call_says_which_field_is_wrong() {
             &format!("{CART}?uid=u&term=one&seq=1"),
             none.clone(),
             "term",
-            "invalid digit found in string",
+            "must be a whole number that the field can hold",
         ),
         (
             "DELETE",
@@ -160,13 +173,13 @@ async fn every_call_says_which_field_is_wrong() {
             "/v1/clustersets/prod/clusters?pageSize=-1",
             none.clone(),
             "pageSize",
-            "invalid digit found in string",
+            "must be a whole number that the field can hold",
         ),
         (
             "GET",
             "/v1/clustersets/prod/clusters?pageToken=7",
             none.clone(),
-            "page_token",
+            "pageToken",
             "was not given by this list",
         ),
         (
@@ -191,7 +204,13 @@ async fn every_call_says_which_field_is_wrong() {
             "epoch",
             "has 3 bytes, must have 16",
         ),
-        ("GET", "/v1/clustersets/prod/imports/watch?cluster=a&revision=x", none, "revision", "invalid digit"),
+        (
+            "GET",
+            "/v1/clustersets/prod/imports/watch?cluster=a&revision=x",
+            none,
+            "revision",
+            "must be a whole",
+        ),
     ];
     for (method, path, body, field, problem) in cases {
         let (status, answer) = call(&registry, method, path, body.clone()).await;
@@ -362,12 +381,12 @@ async fn a_body_is_json_or_does_not_say_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_null_counts_as_absent_and_both_spellings_of_a_field_are_read() {
+async fn what_is_null_counts_as_absent_and_all_spellings_of_fields_and_whole_numbers_are_read() {
     let registry = Started::new().await;
     let body = json!({
         "uid": "uid-of-east",
         "region": null,
-        "version": {"term": 1, "seq": null},
+        "version": {"term": 1.0, "seq": null},
         "sum": base64(&[0; 16]),
         "futureField": null,
     });
@@ -376,12 +395,13 @@ async fn what_is_null_counts_as_absent_and_both_spellings_of_a_field_are_read() 
     // What is repeated of a request is not long.
     let (_, answer) = call(&registry, "PUT", CART, json!({"spec": {"type": "x".repeat(100_000)}})).await;
     assert!(answer.to_string().len() < 1_000, "{answer}");
-    let spec = json!({"created_at": "2026-01-01T00:00:00Z", "trafficDistribution": null, "ports": [{"port": 80}], "ipFamilies": [1]});
+    let spec = json!({"created_at": "2026-01-01T00:00:00Z", "trafficDistribution": null, "ports": [{"port": 8e1}], "ipFamilies": [1]});
     let body = json!({"uid": "uid-of-east", "version": {"term": 1, "seq": 2}, "leaf": base64(&[0; 16]), "spec": spec});
     assert_eq!(call(&registry, "PUT", CART, body).await.0, 200);
     let held = get(&registry, CART).await.1;
     assert_eq!(held["spec"]["createdAt"], "2026-01-01T00:00:00Z");
     assert_eq!(held["spec"]["ipFamilies"], json!(["IP_FAMILY_IPV4"]));
+    assert_eq!(held["spec"]["ports"][0]["port"], 80);
 }
 
 #[tokio::test]

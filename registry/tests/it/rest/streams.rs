@@ -231,7 +231,7 @@ async fn a_sync_that_breaks_deletes_nothing_and_says_where_it_broke() {
         );
     }
     for (lines, before, field) in [
-        (vec![begin.clone()], vec![], "names_end"),
+        (vec![begin.clone()], vec![], "namesEnd"),
         (vec![begin.clone(), json!({"end": {}})], vec![], "step"),
         (vec![begin.clone(), names_end.clone(), delete], vec![result("till"), wants_end.clone()], "end"),
         (vec![begin.clone(), names_end.clone(), json!([])], vec![wants_end.clone()], "the body"),
