@@ -84,7 +84,8 @@ pub async fn run(
         tasks.spawn_background("files of TLS", tls.follow());
     }
     let known = ready.wait_for("the cluster's identity");
-    tasks.spawn_background("admin", mcs_runtime::admin::serve(admin, metrics_registry, ready.clone()));
+    let admin = mcs_runtime::admin::serve(admin, metrics_registry, ready.clone(), Arc::clone(&clock));
+    tasks.spawn_background("admin", admin);
 
     let watched = options.watch_namespaces.iter().map(NamespaceName::to_string);
     let probes: Vec<_> = watched.chain(["default".to_owned()]).collect();

@@ -9,22 +9,35 @@ use std::time::Duration;
 /// How often something may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many a second, over time; 0 counts as 1.
-    pub per_second: u32,
+    /// In this time, over time.
+    time: Duration,
+    /// So many.
+    count: u32,
     /// How many at once, after a pause.
-    pub burst: u32,
+    burst: u32,
 }
 
 impl Rate {
-    /// So many a second, of which a second's worth may come at once.
+    /// So many a second, of which a second's worth may come at once; 0 counts as 1.
     pub const fn per_second(count: u32) -> Self {
-        Self { per_second: count, burst: count }
+        let count = if count == 0 { 1 } else { count };
+        Self { time: Duration::from_secs(1), count, burst: count }
+    }
+
+    /// Once in this time.
+    pub const fn once_in(time: Duration) -> Self {
+        Self { time, count: 1, burst: 1 }
+    }
+
+    /// As often, but so many at once after a pause.
+    #[must_use]
+    pub const fn with_burst(self, burst: u32) -> Self {
+        Self { burst, ..self }
     }
 
     fn time_of(self, count: u32) -> Duration {
-        Duration::from_nanos(
-            u64::from(count).saturating_mul(1_000_000_000) / u64::from(self.per_second.max(1)),
-        )
+        let nanos = self.time.as_nanos().saturating_mul(u128::from(count)) / u128::from(self.count);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
@@ -60,7 +73,7 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    const RATE: Rate = Rate { per_second: 10, burst: 3 };
+    const RATE: Rate = Rate::per_second(10).with_burst(3);
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_millis(1_000 + millis)
@@ -106,6 +119,15 @@ mod tests {
         assert_eq!(bucket.take(RATE, 5, at(0)), Ok(()));
         assert_eq!(bucket.take(RATE, 5, at(499)), Err(Duration::from_millis(1)));
         assert_eq!(bucket.take(RATE, 5, at(500)), Ok(()));
+    }
+
+    #[test]
+    fn what_may_happen_once_in_a_time_does_so_when_the_time_has_passed() {
+        let (mut bucket, rate) = (Bucket::default(), Rate::once_in(Duration::from_secs(60)));
+        assert_eq!(bucket.take(rate, 1, at(0)), Ok(()));
+        assert_eq!(bucket.take(rate, 1, at(59_999)), Err(Duration::from_millis(1)));
+        assert_eq!(bucket.take(rate, 1, at(60_000)), Ok(()));
+        assert_eq!(bucket.take(rate, 1, at(119_999)), Err(Duration::from_millis(1)));
     }
 
     #[test]

@@ -111,13 +111,13 @@ pub async fn serve(
         tasks.spawn_background("watch of EndpointSlices", watch.run());
     }
     let router = http::router(http::App::new(driver, ready, registry, metrics, lease, clock.clone()), limits);
+    let port = mcs_runtime::http::Port::new("http", router, limits.listener, clock.clone());
     let draining = shutdown.draining_owned();
     let stop = async move {
         draining.await;
         let end = clock.elapsed() + drain_delay;
         sleep_until(&*clock, Some(end)).await;
     };
-    let port = mcs_runtime::http::Port::new("http", router, limits.listener);
     tasks.spawn("http", port.serve(listener, stop));
     let grace = drain_delay + limits.listener.grace + LAST_TASKS;
     tasks.run(&shutdown, grace).await?;

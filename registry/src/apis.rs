@@ -58,10 +58,11 @@ impl Apis {
         shutdown: Watch,
     ) -> anyhow::Result<Self> {
         let store = Arc::new(Memory::default());
-        let Parts { service, metrics, .. } = Parts::new(config, Epoch(1), clock, store, shutdown.clone())?;
+        let Parts { service, metrics, .. } =
+            Parts::new(config, Epoch(1), Arc::clone(&clock), store, shutdown.clone())?;
         let streams = Streams::new(config.max_streams);
         let (pages, held) = (Pages::default(), Budget::new(config.max_request_bytes));
-        let ports = Ports { config, tls: None, streams, pages, held, metrics, shutdown };
+        let ports = Ports { config, clock, tls: None, streams, pages, held, metrics, shutdown };
         let calls = grpc::routes(Arc::clone(&service), &ports).into_axum_router();
         let of_caller = |routes: Router| ports.bounded(routes).layer(Extension(caller.clone()));
         Ok(Self {

@@ -166,7 +166,7 @@ pub async fn serve(
         Some(files) => {
             let counted =
                 tls::Metrics::register(&registry, METRICS, &PORTS).context("cannot register certificates")?;
-            Some(Tls::load(files, clock, counted)?)
+            Some(Tls::load(files, Arc::clone(&clock), counted)?)
         }
         None => None,
     };
@@ -174,7 +174,7 @@ pub async fn serve(
     let ready = Ready::new(shutdown.clone());
     let (serving, stored) = (ready.wait_for("listeners"), ready.wait_for("the store"));
     let mut tasks = Tasks::new();
-    tasks.spawn_background("admin", admin::serve(admin, registry, ready.clone()));
+    tasks.spawn_background("admin", admin::serve(admin, registry, ready.clone(), Arc::clone(&clock)));
     tasks.spawn("judge", Arc::clone(&service).judge());
     tasks.spawn("store", Arc::clone(&service).keep(stored));
     if let Some(tls) = tls.clone() {
@@ -183,7 +183,7 @@ pub async fn serve(
     let streams = Streams::new(config.max_streams);
     let held = Budget::new(config.max_request_bytes);
     let (pages, drain) = (Pages::default(), shutdown.clone());
-    let ports = Ports { config, tls, streams, pages, held, metrics, shutdown: drain };
+    let ports = Ports { config, clock, tls, streams, pages, held, metrics, shutdown: drain };
     tasks.spawn("grpc", grpc::serve(grpc, Arc::clone(&service), ports.clone(), ready));
     tasks.spawn("rest", rest::serve(rest, service, ports));
     serving.ready();

@@ -1,7 +1,10 @@
 //! What the gRPC and the REST port have in common: limits, certificates, and who calls.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::middleware::from_fn_with_state;
+use mcs_core::time::Clock;
 use mcs_core::timing::MAX_PROGRESS;
 use mcs_runtime::http::{self, Budget, Port, hold};
 use mcs_runtime::shutdown::Watch;
@@ -19,6 +22,8 @@ use crate::{Config, DRAIN};
 pub(crate) struct Ports {
     /// Limits.
     pub(crate) config: Config,
+    /// What the ports measure time by.
+    pub(crate) clock: Arc<dyn Clock>,
     /// The certificates; none: plaintext.
     pub(crate) tls: Option<Tls>,
     /// The streams of both.
@@ -37,7 +42,7 @@ impl Ports {
     /// A port that serves `routes`; connections above the limit are answered by `full`.
     pub(crate) fn port(&self, name: &'static str, routes: Router, full: Router) -> Port {
         let asks = self.tls.as_ref().is_some_and(Tls::asks_for_certificates);
-        Port::new(name, self.bounded(routes), self.limits())
+        Port::new(name, self.bounded(routes), self.limits(), Arc::clone(&self.clock))
             .full(full)
             .tls(self.tls.clone())
             .identify(move |peer| Caller::identify(peer, asks))

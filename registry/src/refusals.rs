@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 use mcs_core::ids::ClusterId;
-use mcs_core::rate::{Bucket, Rate};
+use mcs_core::rate::Rate;
 use mcs_core::registry::{Refused, Registry};
 use mcs_core::text::shown;
 use mcs_core::time::Timestamp;
 use mcs_core::version::Version;
 use mcs_proto::pb;
+use mcs_runtime::logs::Sparse;
 use tracing::warn;
 
 use crate::clusterset::Clusterset;
@@ -18,50 +19,42 @@ use crate::service::Outcome;
 
 /// So many lines of one cluster: enough to see each refusal of a cluster that is put right by hand, and no more than a
 /// log can bear of one that errs a thousand times a second.
-const LINES: Rate = Rate { per_second: 1, burst: 10 };
+const LINES: Rate = Rate::per_second(1).with_burst(10);
 
 /// The most characters of a name, an address or a problem.
 const SHOWN: usize = 200;
 
 /// Which lines were written lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Refusals {
-    members: BTreeMap<ClusterId, Lines>,
+    members: BTreeMap<ClusterId, Sparse>,
     /// Of clusters that are no members; anybody can make up one more.
-    others: Lines,
+    others: Sparse,
 }
 
-#[derive(Debug, Default)]
-struct Lines {
-    left: Bucket,
-    /// How many were left out since the last one.
-    unsaid: u64,
+impl Default for Refusals {
+    fn default() -> Self {
+        Self { members: BTreeMap::new(), others: Sparse::new(LINES) }
+    }
 }
 
 impl Refusals {
-    /// Whether there is to be one more line about a cluster; how many were left out before it.
-    fn due(&mut self, cluster: &ClusterId, registry: &Registry, now: Timestamp) -> Option<u64> {
-        let lines = if registry.member(cluster).is_none() {
-            &mut self.others
-        } else {
-            if !self.members.contains_key(cluster) {
-                self.members.retain(|known, _| registry.member(known).is_some());
-            }
-            self.members.entry(cluster.clone()).or_default()
-        };
-        if lines.left.take(LINES, 1, now).is_err() {
-            lines.unsaid += 1;
-            return None;
+    /// Whether there is to be one more line about a cluster; how many were left out before it, if some were.
+    fn due(&mut self, cluster: &ClusterId, registry: &Registry, now: Timestamp) -> Option<Option<u64>> {
+        if registry.member(cluster).is_none() {
+            return self.others.due(now);
         }
-        Some(std::mem::take(&mut lines.unsaid))
+        if !self.members.contains_key(cluster) {
+            self.members.retain(|known, _| registry.member(known).is_some());
+        }
+        self.members.entry(cluster.clone()).or_insert_with(|| Sparse::new(LINES)).due(now)
     }
 }
 
 impl Clusterset {
     fn one_more_line(&self, cluster: &ClusterId) -> Option<Option<u64>> {
         let now = self.clock().elapsed();
-        let unsaid = self.refusals(|refusals, registry| refusals.due(cluster, registry, now))?;
-        Some((unsaid > 0).then_some(unsaid))
+        self.refusals(|refusals, registry| refusals.due(cluster, registry, now))
     }
 
     /// Logs that a call of a cluster was refused as a whole, if it was. That one is not registered is its own answer: it
@@ -131,10 +124,10 @@ mod tests {
             let at = Timestamp::from_millis(millis);
             (0..calls).filter_map(|_| refusals.due(&id(cluster), &registry, at)).collect::<Vec<_>>()
         };
-        assert_eq!(lines("east", 0, 12), [0; 10]);
-        assert_eq!(lines("west", 0, 1), [0], "another cluster has its own");
-        assert_eq!(lines("east", 999, 1), [0; 0]);
-        assert_eq!(lines("east", 1_000, 2), [3]);
+        assert_eq!(lines("east", 0, 12), [None; 10]);
+        assert_eq!(lines("west", 0, 1), [None], "another cluster has its own");
+        assert_eq!(lines("east", 999, 1), [None; 0]);
+        assert_eq!(lines("east", 1_000, 2), [Some(3)]);
     }
 
     #[test]

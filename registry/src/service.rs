@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures::Stream;
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::{HeldExport, HeldImports};
+use mcs_core::rate::Rate;
 use mcs_core::registry::{Op, Policy, Refused, Registered, Registration, Removed, Renewed};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_core::validate::{Dropped, Refusal};
@@ -42,10 +43,10 @@ use crate::watch;
 const MAX_CLUSTERSETS: usize = 1_000;
 
 /// What callers were denied is logged at most this often: whoever has a certificate can ask for it.
-const DENIALS: Duration = Duration::from_secs(1);
+const DENIALS: Rate = Rate::per_second(1);
 
 /// That a clusterset cannot be read is logged at most this often.
-const UNREADS: Duration = Duration::from_secs(1);
+const UNREADS: Rate = Rate::per_second(1);
 
 /// What becomes of one change: endpoints that were left out, or why it is refused.
 pub(crate) type Outcome = Result<Vec<Dropped>, Refusal>;
@@ -139,7 +140,6 @@ impl Service {
         if let Error::Denied(denied) = &error
             && let Some(unsaid) = self.denials.due(self.clock.elapsed())
         {
-            let unsaid = (unsaid > 0).then_some(unsaid);
             let (clusterset, cluster) = (&denied.clusterset, &denied.cluster);
             warn!(%clusterset, %cluster, %denied, unsaid, "call denied");
         }
@@ -185,7 +185,6 @@ impl Service {
     /// Says what the store said; callers are told nothing of it, and may ask as often as they like.
     fn unread(&self, clusterset: &ClustersetId, failed: &Failed) {
         if let Some(unsaid) = self.unreads.due(self.clock.elapsed()) {
-            let unsaid = (unsaid > 0).then_some(unsaid);
             let retry_helps = failed.retry_helps();
             warn!(%clusterset, error = %failed, retry_helps, unsaid, "clusterset cannot be read from the store");
         }

@@ -4,6 +4,7 @@
 //! does. `/readyz` names what is missing. The port has no end of its own, so that it answers while the rest drains, and
 //! who holds it without asking goes first: a probe that finds no room would have the program restarted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,6 +12,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use mcs_core::time::Clock;
 use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 use tokio::net::TcpListener;
 
@@ -27,9 +29,9 @@ struct Admin {
 }
 
 /// Serves the admin port until it is dropped; see [`crate::tasks::Tasks::spawn_background`].
-pub async fn serve(listener: TcpListener, metrics: Registry, ready: Ready) {
+pub async fn serve(listener: TcpListener, metrics: Registry, ready: Ready, clock: Arc<dyn Clock>) {
     let limits = Limits { header_read: HEADER_READ, ..Limits::default() };
-    let port = Port::new("admin", router(metrics, ready), limits).makes_room();
+    let port = Port::new("admin", router(metrics, ready), limits, clock).makes_room();
     port.serve(listener, std::future::pending()).await;
 }
 
@@ -78,6 +80,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+    use crate::clock::SystemClock;
     use crate::shutdown::Shutdown;
 
     #[tokio::test]
@@ -86,7 +89,12 @@ mod tests {
         let (address, shutdown) = (listener.local_addr().unwrap(), Shutdown::manual());
         let ready = Ready::new(shutdown.watch());
         let view = ready.wait_for("first view");
-        tokio::spawn(serve(listener, crate::metrics::registry("sample_").unwrap(), ready));
+        tokio::spawn(serve(
+            listener,
+            crate::metrics::registry("sample_").unwrap(),
+            ready,
+            Arc::new(SystemClock),
+        ));
 
         let mut seen = vec![ask(address, "/healthz").await, ask(address, "/readyz").await];
         view.ready();

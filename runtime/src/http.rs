@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{Extensions, StatusCode};
+use mcs_core::rate::Rate;
 use mcs_core::time::Clock;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -36,7 +37,6 @@ pub use self::held::{Budget, Crowded, Held, hold};
 pub use self::metrics::Metrics;
 pub use self::pace::{Pace, TooSlow, pace};
 use self::turns::{Turn, Turns};
-use crate::clock::SystemClock;
 use crate::logs::Sparse;
 use crate::tls::{Certificate, Tls};
 
@@ -57,7 +57,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TOLD: usize = 64;
 
 /// That a limit is reached is logged at most this often.
-const LOGGED: Duration = Duration::from_secs(60);
+const LOGGED: Rate = Rate::once_in(Duration::from_secs(60));
 
 /// What a port allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +133,14 @@ pub struct Port {
     tls: Option<Tls>,
     identify: Identify,
     metrics: Metrics,
+    clock: Arc<dyn Clock>,
 }
 
 impl Port {
     /// A plaintext port that serves `router`. Handlers find the client's address as
-    /// [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo). `name` is for logs and metrics.
-    pub fn new(name: &'static str, router: Router, limits: Limits) -> Self {
+    /// [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo). `name` is for logs and metrics; by `clock` floods are
+    /// told from haste, and lines of the log counted.
+    pub fn new(name: &'static str, router: Router, limits: Limits, clock: Arc<dyn Clock>) -> Self {
         let most = limits.connections;
         let full = move || async move {
             (
@@ -156,6 +158,7 @@ impl Port {
             tls: None,
             identify: Arc::new(|_| Extensions::new()),
             metrics: Metrics::default(),
+            clock,
         }
     }
 
@@ -272,14 +275,11 @@ impl Port {
             return place;
         }
         let what = if self.makes_room { "the one that asked nothing for longest goes" } else { "refused" };
-        if let Some(before) = room.logged.due(SystemClock.elapsed()) {
+        if let Some(unsaid) = room.logged.due(self.clock.elapsed()) {
             let most = self.limits.connections;
             warn!(
                 port = self.name,
-                most,
-                unlogged = before,
-                what,
-                "no room for a connection: as many are open as may be"
+                most, unsaid, what, "no room for a connection: as many are open as may be"
             );
         }
         if self.makes_room { room.make().await.unwrap_or(place) } else { place }

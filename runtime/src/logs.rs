@@ -9,8 +9,8 @@ use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal};
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
+use mcs_core::rate::{Bucket, Rate};
 use mcs_core::time::Timestamp;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -92,34 +92,35 @@ pub enum BadFilter {
     NoModule(String),
 }
 
-/// Lets an event be logged at most once a period, for what a client can cause as often as it likes.
+/// Lets an event be logged so often at most, for what a client can cause as often as it likes.
 #[derive(Debug)]
 pub struct Sparse {
-    every: Duration,
-    state: Mutex<Skipped>,
+    rate: Rate,
+    state: Mutex<Lines>,
 }
 
 #[derive(Debug, Default)]
-struct Skipped {
-    next: Timestamp,
-    count: u64,
+struct Lines {
+    left: Bucket,
+    unsaid: u64,
 }
 
 impl Sparse {
-    /// At most one event in `every`.
-    pub const fn new(every: Duration) -> Self {
-        Self { every, state: Mutex::new(Skipped { next: Timestamp::ZERO, count: 0 }) }
+    /// An event is logged as often as `rate` says.
+    pub fn new(rate: Rate) -> Self {
+        Self { rate, state: Mutex::default() }
     }
 
-    /// Whether the event is to be logged, and how many were not since the last one that was.
-    pub fn due(&self, now: Timestamp) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.next.has_passed(now) {
-            state.count += 1;
+    /// Whether the event is to be logged; then how many were not since the last one that was, if some were not: the
+    /// field `unsaid` of its line.
+    pub fn due(&self, now: Timestamp) -> Option<Option<u64>> {
+        let mut lines = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.left.take(self.rate, 1, now).is_err() {
+            lines.unsaid += 1;
             return None;
         }
-        state.next = now + self.every;
-        Some(std::mem::take(&mut state.count))
+        let unsaid = std::mem::take(&mut lines.unsaid);
+        Some((unsaid > 0).then_some(unsaid))
     }
 }
 
@@ -205,15 +206,16 @@ fn one_line(event: &str, colours: bool) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use super::*;
 
     #[test]
-    fn an_event_is_due_once_a_period_and_says_how_many_were_not() {
-        let sparse = Sparse::new(Duration::from_secs(60));
+    fn an_event_is_due_at_its_rate_and_says_how_many_were_not() {
+        let sparse = Sparse::new(Rate::once_in(Duration::from_secs(60)));
         let due = |millis| sparse.due(Timestamp::from_millis(millis));
-        let seen = [due(1), due(2), due(60_000), due(60_001), due(60_002), due(120_001)];
-        assert_eq!(seen, [Some(0), None, None, Some(2), None, Some(1)]);
+        let seen = [due(1), due(2), due(60_000), due(60_001), due(60_002), due(120_001), due(180_001)];
+        assert_eq!(seen, [Some(None), None, None, Some(Some(2)), None, Some(Some(1)), Some(None)]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcs_core::rate::Rate;
 use mcs_core::time::Clock;
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
@@ -50,7 +51,7 @@ const HANDSHAKES: usize = 1024;
 
 /// A handshake that failed is logged for everyone at most this often: anyone can cause it, and who sets up a client
 /// wants to see why.
-const FAILURES_LOGGED: Duration = Duration::from_secs(10);
+const FAILURES_LOGGED: Rate = Rate::once_in(Duration::from_secs(10));
 
 /// The flags of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -99,6 +100,7 @@ pub struct Tls {
 struct Shared {
     files: Followed<Files>,
     metrics: Metrics,
+    clock: Arc<dyn Clock>,
     handshakes: Semaphore,
     /// Lets some failures be logged for everyone.
     failures: Sparse,
@@ -117,8 +119,9 @@ impl Tls {
     /// The file that cannot be used, and why.
     pub fn load(files: Files, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Self, Bad> {
         let shared = Shared {
-            files: Followed::load(files, clock)?,
+            files: Followed::load(files, Arc::clone(&clock))?,
             metrics,
+            clock,
             handshakes: Semaphore::new(HANDSHAKES),
             failures: Sparse::new(FAILURES_LOGGED),
         };

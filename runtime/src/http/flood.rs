@@ -7,17 +7,16 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use mcs_core::rate::{Bucket, Rate};
 use mcs_core::time::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::clock::SystemClock;
-
 /// How many such frames a client may send beside those that it pays for: a client that is told 250 changes a second
 /// and answers each of them twice stays below, a flood is a hundred times that.
-const RATE: Rate = Rate { per_second: 1_000, burst: 2_000 };
+const RATE: Rate = Rate::per_second(1_000).with_burst(2_000);
 
 /// Bytes written that pay for one frame.
 const BYTES_A_FRAME: usize = 1024;
@@ -28,13 +27,14 @@ pub(super) struct FloodGuard<S, F> {
     frames: Frames,
     bucket: Bucket,
     unpaid: usize,
+    clock: Arc<dyn Clock>,
     noticed: F,
 }
 
 impl<S, F: Fn()> FloodGuard<S, F> {
     /// Guards `stream`; `noticed` is called when it is given up.
-    pub(super) fn new(stream: S, noticed: F) -> Self {
-        Self { stream, frames: Frames::default(), bucket: Bucket::default(), unpaid: 0, noticed }
+    pub(super) fn new(stream: S, clock: Arc<dyn Clock>, noticed: F) -> Self {
+        Self { stream, frames: Frames::default(), bucket: Bucket::default(), unpaid: 0, clock, noticed }
     }
 }
 
@@ -47,7 +47,8 @@ impl<S: AsyncRead + Unpin, F: Fn() + Unpin> AsyncRead for FloodGuard<S, F> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let count = self.frames.read(&buffer.filled()[before..]);
-        if count > 0 && self.bucket.take(RATE, count, SystemClock.elapsed()).is_err() {
+        let now = self.clock.elapsed();
+        if count > 0 && self.bucket.take(RATE, count, now).is_err() {
             (self.noticed)();
             return Poll::Ready(Err(io::Error::other("too many frames that ask for nothing")));
         }

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::clock::SystemClock;
 use crate::shutdown::Shutdown;
 
 /// Longer than any wait of these tests on a busy machine.
@@ -296,7 +297,7 @@ impl Server {
         let (address, shutdown) = (listener.local_addr().unwrap(), Shutdown::manual());
         let counted = prometheus::Registry::new();
         let metrics = Metrics::register(&counted, "test_", &["test"]).unwrap();
-        let port = change(Port::new("test", router, limits).metrics(metrics));
+        let port = change(Port::new("test", router, limits, Arc::new(SystemClock)).metrics(metrics));
         let task = tokio::spawn(port.serve(listener, shutdown.watch().draining_owned()));
         Self { address, shutdown, task, counted }
     }

@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mcs_core::time::Clock;
 use rustls::{AlertDescription, CertificateError, Error};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -13,7 +12,6 @@ use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
 
 use super::{Certificate, Tls};
-use crate::clock::SystemClock;
 use crate::http::Protocol;
 
 /// A client that passed.
@@ -117,8 +115,8 @@ impl Tls {
         let shared = &self.shared;
         shared.metrics.handshake_failed(port, reason);
         let reason = reason.label();
-        match shared.failures.due(SystemClock.elapsed()) {
-            Some(unlogged) => warn!(port, %peer, reason, why, unlogged, "TLS handshake failed"),
+        match shared.failures.due(shared.clock.elapsed()) {
+            Some(unsaid) => warn!(port, %peer, reason, why, unsaid, "TLS handshake failed"),
             None => debug!(port, %peer, reason, why, "TLS handshake failed"),
         }
     }

@@ -282,7 +282,7 @@ impl Server {
         let tls = Tls::load(disk.files.clone(), Arc::new(SystemClock), metrics).unwrap();
         let identify = |peer: &Peer| peer.certificate.as_ref().map(|shown| shown.serial.clone());
         let show = |Extension(serial): Extension<Option<String>>| async { serial.unwrap_or_default() };
-        let port = Port::new("test", Router::new().route("/", get(show)), limits)
+        let port = Port::new("test", Router::new().route("/", get(show)), limits, Arc::new(SystemClock))
             .tls(Some(tls.clone()))
             .identify(identify)
             .metrics(crate::http::Metrics::register(&counted, "test_", &["test"]).unwrap());
