@@ -166,6 +166,13 @@ pub struct Removed {
     pub endpoints: usize,
 }
 
+/// The flag of a registry that sets the most clusters of a clusterset, as refusals name it.
+pub const MAX_CLUSTERS: &str = "max-clusters";
+/// The flag that sets the most exports of a cluster.
+pub const MAX_EXPORTS: &str = "max-exports-per-cluster";
+/// The flag that sets the most writes of a cluster in a second.
+pub const MAX_WRITES: &str = "max-writes-per-second";
+
 /// Why a call was not taken; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -207,8 +214,8 @@ pub enum Refused {
     },
     /// The clusterset is full.
     #[error(
-        "the clusterset has {limit} clusters, the most that this registry takes (--max-clusters): remove one that is \
-         not used any more, or raise it"
+        "the clusterset has {limit} clusters, the most that this registry takes (--{flag}): remove one that is \
+         not used any more, or raise it", flag = MAX_CLUSTERS
     )]
     TooManyClusters {
         /// The limit.
@@ -217,7 +224,8 @@ pub enum Refused {
     /// The cluster writes faster than a registry takes it.
     #[error(
         "cluster {cluster} writes more than {per_second} times a second, the most that this registry takes \
-         (--max-writes-per-second): nothing of this write was taken, send it again after {} ms", .retry_after.as_millis() + 1
+         (--{flag}): nothing of this write was taken, send it again after {} ms", .retry_after.as_millis() + 1,
+        flag = MAX_WRITES
     )]
     TooManyWrites {
         /// The cluster.

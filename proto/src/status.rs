@@ -5,7 +5,7 @@
 
 use crate::convert::ConversionError;
 use mcs_core::outbox::Failure;
-use mcs_core::registry::Refused;
+use mcs_core::registry::{MAX_CLUSTERS, MAX_WRITES, Refused};
 use mcs_core::text::shown;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -80,10 +80,10 @@ pub fn refused(refused: &Refused) -> Status {
         Refused::Active { cluster } => {
             with_reason(Code::FailedPrecondition, message, LEASE_ACTIVE, [("cluster", cluster.to_string())])
         }
-        Refused::TooManyClusters { limit } => self::limit(message, "max-clusters", *limit),
+        Refused::TooManyClusters { limit } => self::limit(message, MAX_CLUSTERS, *limit),
         Refused::TooManyWrites { per_second, .. } => {
             let most = usize::try_from(*per_second).unwrap_or(usize::MAX);
-            busy(message, "max-writes-per-second", most)
+            busy(message, MAX_WRITES, most)
         }
         Refused::NoSync { cluster, .. } => {
             with_reason(Code::Aborted, message, NO_SYNC, [("cluster", cluster.to_string())])

@@ -16,7 +16,7 @@ use prost::Message;
 use tonic::Status;
 
 use crate::caller::Caller;
-use crate::error::{Error, Limit};
+use crate::error::{Error, Excess};
 use crate::lists::{List, Page};
 use crate::service::{Service, Written};
 use crate::watch;
@@ -80,12 +80,12 @@ pub(crate) async fn write(
     while let Some(part) = message {
         bytes += part.encoded_len();
         if bytes > MAX_WRITE_BYTES {
-            return Err(Error::Limit { limit: Limit::WriteBytes, most: MAX_WRITE_BYTES });
+            return Err(Error::TooMuch { excess: Excess::WriteBytes, most: MAX_WRITE_BYTES });
         }
         for op in part.ops {
             ops.extend(reader.push(op)?);
             if ops.len() > most {
-                return Err(Error::Limit { limit: Limit::WriteChanges, most });
+                return Err(Error::TooMuch { excess: Excess::WriteChanges, most });
             }
         }
         message = requests.next().await.transpose()?;

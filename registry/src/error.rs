@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
-use mcs_core::registry::Refused;
+use mcs_core::registry::{MAX_EXPORTS, Refused};
 use mcs_proto::convert::ConversionError;
 use mcs_proto::status;
 use mcs_runtime::http::{Crowded, TooSlow};
 use tonic::{Code, Status};
 
 use crate::caller::Denied;
+use crate::limits::Limit;
 use crate::store::Failed;
 
-/// A limit that is not of one clusterset or connection.
+/// What a call has too much of: limits that are not of one clusterset or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum Excess {
     /// Clustersets in which clusters registered.
     Clustersets,
     /// Other clustersets that are watched.
@@ -31,15 +32,15 @@ pub(crate) enum Limit {
     AnswerBytes,
 }
 
-impl Limit {
-    /// As programs know it.
-    pub(crate) const fn name(self) -> &'static str {
+impl Excess {
+    /// The limit.
+    const fn limit(self) -> Limit {
         match self {
-            Self::Clustersets | Self::WatchedClustersets => "clustersets",
-            Self::WriteChanges => "write-changes",
-            Self::WriteBytes => "write-bytes",
-            Self::SyncNames => "sync-names",
-            Self::AnswerBytes => "answer-bytes",
+            Self::Clustersets | Self::WatchedClustersets => Limit::Clustersets,
+            Self::WriteChanges => Limit::WriteChanges,
+            Self::WriteBytes => Limit::WriteBytes,
+            Self::SyncNames => Limit::SyncNames,
+            Self::AnswerBytes => Limit::AnswerBytes,
         }
     }
 
@@ -60,7 +61,7 @@ impl Limit {
             Self::WriteBytes => format!("this write has more than {most} bytes, {MOST}: send several"),
             Self::SyncNames => format!(
                 "this sync names more than {most} exports, {MOST}: twice what a cluster may export \
-                 (--max-exports-per-cluster)"
+                 (--{MAX_EXPORTS})"
             ),
             Self::AnswerBytes => {
                 format!("this answer has more than {most} bytes, {MOST}: read the list, which has pages")
@@ -68,15 +69,6 @@ impl Limit {
         }
     }
 }
-
-/// The name of the limit of large answers that are being read, over both ports.
-const LARGE_ANSWERS: &str = "large-answers";
-
-/// The name of the limit of the exports of one cluster.
-const EXPORTS: &str = "max-exports-per-cluster";
-
-/// The name of the limit of what requests under way hold.
-const REQUEST_BYTES: &str = "request-bytes";
 
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -91,10 +83,10 @@ pub(crate) enum Error {
     #[error(transparent)]
     Denied(#[from] Denied),
     /// A limit that is not of one clusterset.
-    #[error("{}", .limit.told(*.most))]
-    Limit {
-        /// Which.
-        limit: Limit,
+    #[error("{}", .excess.told(*.most))]
+    TooMuch {
+        /// Of what.
+        excess: Excess,
         /// The most.
         most: usize,
     },
@@ -114,13 +106,14 @@ pub(crate) enum Error {
     },
     /// This process has no room for it.
     #[error(
-        "this registry has {most} {what} open, the most that it takes (--{flag}): go on with another, or try again later"
+        "this registry has {most} {what} open, the most that it takes (--{flag}): go on with another, or try again later",
+        flag = .limit.name()
     )]
     Full {
         /// What there are too many of.
         what: &'static str,
-        /// The flag with the limit.
-        flag: &'static str,
+        /// The limit.
+        limit: Limit,
         /// The most.
         most: usize,
     },
@@ -207,16 +200,16 @@ impl Error {
         None
     }
 
-    /// The limit that was hit, by its flag where it has one.
-    pub(crate) fn limit(&self) -> Option<&'static str> {
+    /// The limit that was hit.
+    pub(crate) const fn limit(&self) -> Option<Limit> {
         match self {
-            Self::Limit { limit, .. } => Some(limit.name()),
-            Self::Full { flag, .. } => Some(flag),
-            Self::TooLarge { .. } => Some("max-message-bytes"),
-            Self::Crowded(_) => Some(REQUEST_BYTES),
-            Self::ManyAnswers { .. } => Some(LARGE_ANSWERS),
-            Self::Refused(Refused::TooManyClusters { .. }) => Some("max-clusters"),
-            Self::Refused(Refused::TooManyWrites { .. }) => Some("max-writes-per-second"),
+            Self::TooMuch { excess, .. } => Some(excess.limit()),
+            Self::Full { limit, .. } => Some(*limit),
+            Self::TooLarge { .. } => Some(Limit::MessageBytes),
+            Self::Crowded(_) => Some(Limit::RequestBytes),
+            Self::ManyAnswers { .. } => Some(Limit::LargeAnswers),
+            Self::Refused(Refused::TooManyClusters { .. }) => Some(Limit::Clusters),
+            Self::Refused(Refused::TooManyWrites { .. }) => Some(Limit::Writes),
             // It was counted with the refusal of the change.
             Self::TooManyExports { .. }
             | Self::Invalid(_)
@@ -244,14 +237,16 @@ impl From<Error> for Status {
 
 impl From<&Error> for Status {
     fn from(error: &Error) -> Self {
+        let limit = |limit: Limit, most| status::limit(error.to_string(), limit.name(), most);
+        let busy = |limit: Limit, most| status::busy(error.to_string(), limit.name(), most);
         match error {
             Error::Invalid(invalid) => status::invalid(invalid),
             Error::Refused(refused) => status::refused(refused),
             Error::Denied(denied) => status::denied(denied.to_string()),
-            Error::Limit { limit, most } => status::limit(error.to_string(), limit.name(), *most),
-            Error::TooManyExports { most, .. } => status::limit(error.to_string(), EXPORTS, *most),
-            Error::ManyAnswers { most } => status::busy(error.to_string(), LARGE_ANSWERS, *most),
-            Error::Full { flag, most, .. } => status::full(error.to_string(), flag, *most),
+            Error::TooMuch { excess, most } => limit(excess.limit(), *most),
+            Error::TooManyExports { most, .. } => limit(Limit::Exports, *most),
+            Error::ManyAnswers { most } => busy(Limit::LargeAnswers, *most),
+            Error::Full { limit, most, .. } => status::full(error.to_string(), limit.name(), *most),
             Error::Stalled { .. } | Error::TooSlow(_) => {
                 status::unserved(Code::DeadlineExceeded, status::TOO_SLOW, error.to_string())
             }
@@ -261,8 +256,8 @@ impl From<&Error> for Status {
                 let details = Bytes::copy_from_slice(broken.details());
                 Self::with_details(broken.code(), error.to_string(), details)
             }
-            Error::TooLarge { most } => status::limit(error.to_string(), "max-message-bytes", *most),
-            Error::Crowded(Crowded { most }) => status::busy(error.to_string(), REQUEST_BYTES, *most),
+            Error::TooLarge { most } => limit(Limit::MessageBytes, *most),
+            Error::Crowded(Crowded { most }) => busy(Limit::RequestBytes, *most),
             Error::Media { .. } => {
                 status::unserved(Code::InvalidArgument, status::MEDIA_TYPE, error.to_string())
             }
@@ -345,14 +340,14 @@ mod tests {
                 Code::ResourceExhausted,
                 429,
             ),
-            (Error::Limit { limit: Limit::Clustersets, most: 1 }, Code::ResourceExhausted, 429),
+            (Error::TooMuch { excess: Excess::Clustersets, most: 1 }, Code::ResourceExhausted, 429),
             (
                 Error::TooManyExports { problem: "the cluster has 1".to_owned(), most: 1 },
                 Code::ResourceExhausted,
                 429,
             ),
             (Error::ManyAnswers { most: 1 }, Code::ResourceExhausted, 429),
-            (Error::Full { what: "streams", flag: "max-streams", most: 1 }, Code::ResourceExhausted, 429),
+            (Error::Full { what: "streams", limit: Limit::Streams, most: 1 }, Code::ResourceExhausted, 429),
             (Error::Stalled { limit: Duration::from_secs(15) }, Code::DeadlineExceeded, 408),
             (Error::Late { given: Duration::from_secs(1) }, Code::DeadlineExceeded, 504),
             (Error::Stream(Status::cancelled("gone")), Code::Cancelled, 500),

@@ -20,6 +20,7 @@
 //! | `apis` | both without ports |
 //! | `streams` | the watches and syncs that are open |
 //! | `error` | what can go wrong, and how each transport says it |
+//! | `limits` | the names of all limits |
 //! | `metrics` | sizes and counts, collected when they are asked for |
 //!
 //! All decisions (leases, versions, wholeness, merge) are [`mcs_core`]'s. Records are held in memory: a restart loses
@@ -33,6 +34,7 @@ mod clusterset;
 mod error;
 mod grpc;
 mod keeper;
+mod limits;
 mod lists;
 mod metrics;
 mod pages;

@@ -33,6 +33,7 @@ pub(crate) use self::sizes::collect_sizes;
 pub(crate) use self::watches::{Behind, Ended, Snapshot, Watches};
 pub(crate) use self::writes::Fate;
 use self::writes::Writes;
+use crate::limits::Limit;
 
 /// From half a millisecond, below which nothing is wrong, to above every limit of a call.
 const BUCKETS: [f64; 13] =
@@ -70,7 +71,7 @@ impl Metrics {
                 "limits_hit_total",
                 "Requests that were refused for a limit",
                 "limit",
-                labels::LIMITS,
+                &Limit::ALL.map(Limit::name),
             )?,
             refresh_lag: new.histogram(
                 "refresh_lag_seconds",
@@ -97,7 +98,7 @@ impl Metrics {
     pub(crate) fn refused(&self, refusal: &Refusal) {
         self.writes.refused(refusal);
         if refusal.field == TOO_MANY {
-            self.limits.with_label_values(&["max-exports-per-cluster"]).inc();
+            self.limits.with_label_values(&[Limit::Exports.name()]).inc();
         }
     }
 

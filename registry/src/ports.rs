@@ -12,6 +12,7 @@ use mcs_runtime::tls::Tls;
 
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::limits::Limit;
 use crate::metrics::Metrics;
 use crate::pages::Pages;
 use crate::streams::Streams;
@@ -57,7 +58,7 @@ impl Ports {
     /// What a connection above the limit is told.
     pub(crate) fn full(&self) -> Error {
         let most = self.config.max_connections;
-        self.metrics.failed(Error::Full { what: "connections", flag: "max-connections", most })
+        self.metrics.failed(Error::Full { what: "connections", limit: Limit::Connections, most })
     }
 
     fn limits(&self) -> http::Limits {

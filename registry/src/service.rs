@@ -31,7 +31,7 @@ use tracing::{info, warn};
 
 use crate::caller::{Remover, Writer};
 use crate::clusterset::{Clusterset, State};
-use crate::error::{Error, Limit};
+use crate::error::{Error, Excess};
 use crate::keeper::{Condition, Keeper};
 use crate::lists::{Lists, Page};
 use crate::metrics::{Fate, Metrics};
@@ -199,11 +199,11 @@ impl Service {
         let alike =
             known.values().filter(|known| known.has_begun() == (for_what == For::Registration)).count();
         if alike >= MAX_CLUSTERSETS {
-            let limit = match for_what {
-                For::Registration => Limit::Clustersets,
-                For::Watch => Limit::WatchedClustersets,
+            let excess = match for_what {
+                For::Registration => Excess::Clustersets,
+                For::Watch => Excess::WatchedClustersets,
             };
-            return Err(Error::Limit { limit, most: MAX_CLUSTERSETS });
+            return Err(Error::TooMuch { excess, most: MAX_CLUSTERSETS });
         }
         info!(%clusterset, "clusterset begun");
         let new = Clusterset::new(clusterset.clone(), self.policy, self.epoch, Arc::clone(&self.clock));

@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Error;
+use crate::limits::Limit;
 
 /// The streams of the process. Cheap to clone.
 #[derive(Clone)]
@@ -29,7 +30,7 @@ impl Streams {
     /// # Errors
     /// There is none.
     pub(crate) fn take(&self) -> Result<Place, Error> {
-        let full = |_| Error::Full { what: "streams", flag: "max-streams", most: self.most };
+        let full = |_| Error::Full { what: "streams", limit: Limit::Streams, most: self.most };
         Arc::clone(&self.free).try_acquire_owned().map(Place).map_err(full)
     }
 }

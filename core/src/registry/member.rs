@@ -1,5 +1,6 @@
 //! One member: its lease, what it exports, and how much of that is known to be all of it.
 
+use super::MAX_EXPORTS;
 use crate::ids::{Build, ClusterUid, Instance, Region, ServiceKey};
 use crate::lease::Lease;
 use crate::model::{Export, HeldExport, HeldImports, MemberState, Part, PartSet, Section};
@@ -220,7 +221,7 @@ impl Member {
         let going = self.sync.as_ref().map_or(0, |sync| sync.going.len());
         (held.saturating_sub(going) >= limit || held >= limit.saturating_mul(2)).then(|| {
             let problem = format!(
-                "the cluster has {limit} exports, the most that this registry takes (--max-exports-per-cluster): \
+                "the cluster has {limit} exports, the most that this registry takes (--{MAX_EXPORTS}): \
                  delete one, or raise it"
             );
             Refusal::new(TOO_MANY, problem)

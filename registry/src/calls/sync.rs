@@ -22,7 +22,7 @@ use tracing::info;
 
 use super::most_names;
 use crate::caller::{Caller, Writer};
-use crate::error::{Error, Limit};
+use crate::error::{Error, Excess};
 use crate::service::{Service, Synced};
 
 /// This many answers of a sync wait for their reader at most.
@@ -160,7 +160,7 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
                     let wanted = self.service.wanted(&self.writer, self.version, &names)?;
                     named.extend(names.into_iter().map(|(key, _)| key));
                     if named.len() > most {
-                        return Err(Error::Limit { limit: Limit::SyncNames, most });
+                        return Err(Error::TooMuch { excess: Excess::SyncNames, most });
                     }
                     for keys in pack(wanted.iter().map(pb::ServiceKey::from)) {
                         tell(answers, Tell::Wants(pb::SyncWants { keys })).await;

@@ -3,7 +3,7 @@
 use mcs_core::time::Timestamp;
 use tonic::Code;
 
-use super::{Metrics, labels};
+use super::Metrics;
 use crate::error::Error;
 
 impl Metrics {
@@ -21,7 +21,7 @@ impl Metrics {
     /// A request ends with this error, which may tell of a limit.
     pub(crate) fn failed(&self, error: Error) -> Error {
         if let Some(limit) = error.limit() {
-            self.limits.with_label_values(&[labels::limit(limit)]).inc();
+            self.limits.with_label_values(&[limit.name()]).inc();
         }
         error
     }

@@ -12,24 +12,6 @@ pub(super) const STATES: [MemberState; 4] =
 /// How the store may be.
 pub(super) const CONDITIONS: [Condition; 3] = [Condition::Fine, Condition::Behind, Condition::Away];
 
-/// Limits that a request may hit; those with the name of a flag are set by it.
-pub(super) const LIMITS: &[&str] = &[
-    "answer-bytes",
-    "clustersets",
-    "large-answers",
-    "max-clusters",
-    "max-connections",
-    "max-exports-per-cluster",
-    "max-message-bytes",
-    "max-streams",
-    "max-writes-per-second",
-    "request-bytes",
-    "sync-names",
-    "write-bytes",
-    "write-changes",
-    OTHER,
-];
-
 /// Fields of a definition for which an export is refused.
 pub(super) const EXPORT_FIELDS: &[&str] = &[
     "annotations",
@@ -49,11 +31,6 @@ pub(super) const ENDPOINT_FIELDS: &[&str] =
     &["address", "endpoints", "hostname", "nodeName", "ports", "zone", OTHER];
 
 const OTHER: &str = "other";
-
-/// The label of a limit.
-pub(super) fn limit(name: &str) -> &'static str {
-    known(LIMITS, name)
-}
 
 /// The label of a field as a refusal names it, e.g. `spec.ports[2].name`. What the merge treats as one is one.
 pub(super) fn export_field(field: &str) -> &'static str {
@@ -121,6 +98,5 @@ mod tests {
             dropped.map(endpoint_field),
             ["address", "address", "hostname", "zone", "nodeName", "ports", "endpoints", "other"]
         );
-        assert_eq!(["max-clusters", "of mine"].map(limit), ["max-clusters", "other"]);
     }
 }

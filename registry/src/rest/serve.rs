@@ -24,7 +24,7 @@ use super::routes::{Call, ROUTES, Route};
 use super::{OPENAPI, Rest, answer};
 use crate::calls;
 use crate::calls::sync::{ANSWERS, Sync, each_by_itself, until_over};
-use crate::error::{Error, Limit};
+use crate::error::{Error, Excess};
 use crate::lists::Page;
 use crate::metrics::Request as Measured;
 use crate::service::Service;
@@ -188,7 +188,7 @@ impl Rest {
 fn whole<T>(found: Option<T>, next_page: &str, entry: &str, most: usize) -> Result<Option<T>, Error> {
     let goes_on = next_page.strip_prefix(entry).is_some_and(|rest| rest.starts_with('~'));
     if found.is_some() && goes_on {
-        return Err(Error::Limit { limit: Limit::AnswerBytes, most });
+        return Err(Error::TooMuch { excess: Excess::AnswerBytes, most });
     }
     Ok(found)
 }
