@@ -9,10 +9,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mcs_core::ids::ClusterId;
+use mcs_core::ids::{ClusterId, ClustersetId};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_core::timing::Timing;
 use tokio::sync::Notify;
+use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::clusterset::Clusterset;
@@ -75,7 +76,7 @@ impl Keeper {
     }
 
     /// Takes notice of a store that is not fine; says whether that is news.
-    pub(crate) fn set(&self, condition: Condition) -> bool {
+    fn set(&self, condition: Condition) -> bool {
         let mut known = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, since) = *known;
         *known = (condition, if before == Condition::Fine { self.clock.elapsed() } else { since });
@@ -123,23 +124,23 @@ impl Keeper {
             }
             Err(failed) => {
                 // Whether it answers at all is for the task that tries on to find out.
-                self.failed(clusterset, cluster, &failed, Condition::Behind);
+                self.failed(Some((clusterset.id(), cluster)), &failed, Condition::Behind);
                 true
             }
         }
     }
 
-    /// Notes a failure, and logs the first of an outage.
+    /// Notes a failure, and logs the first of an outage: with what was to be stored, where it was something.
     pub(crate) fn failed(
         &self,
-        clusterset: &Clusterset,
-        cluster: &ClusterId,
+        of: Option<(&ClustersetId, &ClusterId)>,
         failed: &Failed,
         condition: Condition,
     ) {
         if self.set(condition) {
+            let (clusterset, cluster) = (of.map(|(id, _)| display(id)), of.map(|(_, id)| display(id)));
             warn!(
-                clusterset = %clusterset.id(), %cluster, %condition, error = %failed, retry_helps = failed.retry_helps(),
+                clusterset, cluster, %condition, error = %failed, retry_helps = failed.retry_helps(),
                 "store does not take what it is given: it is held in memory, answers are degraded"
             );
         }

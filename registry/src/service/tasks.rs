@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mcs_runtime::clock::sleep_until;
 use mcs_runtime::ready;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::Service;
 use crate::keeper::Condition;
@@ -57,12 +57,7 @@ impl Service {
                 Err((failed, condition)) => {
                     failures += 1;
                     self.tell_store(condition != Condition::Away);
-                    if self.keeper.set(condition) {
-                        warn!(
-                            %condition, error = %failed, retry_helps = failed.retry_helps(),
-                            "store does not take what it is given: it is held in memory, answers are degraded"
-                        );
-                    }
+                    self.keeper.failed(None, &failed, condition);
                 }
             }
             let pause = async {
