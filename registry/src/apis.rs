@@ -6,15 +6,13 @@ use std::sync::Arc;
 use axum::{Extension, Router};
 use mcs_core::ids::Epoch;
 use mcs_core::time::Clock;
-use mcs_runtime::http::{Budget, Peer};
+use mcs_runtime::http::Peer;
 use mcs_runtime::shutdown::Watch;
 use mcs_runtime::tls::Certificate;
 
 use crate::caller::Caller;
-use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::store::Memory;
-use crate::streams::Streams;
 use crate::{Config, Parts, grpc, rest};
 
 /// The APIs of one registry, as services: what arrives at a port arrives here as it is. Records are held in memory, and
@@ -58,16 +56,13 @@ impl Apis {
         shutdown: Watch,
     ) -> anyhow::Result<Self> {
         let store = Arc::new(Memory::default());
-        let Parts { service, metrics, .. } =
-            Parts::new(config, Epoch(1), Arc::clone(&clock), store, shutdown.clone())?;
-        let streams = Streams::new(config.max_streams);
-        let (pages, held) = (Pages::default(), Budget::new(config.max_request_bytes));
-        let ports = Ports { config, clock, tls: None, streams, pages, held, metrics, shutdown };
-        let calls = grpc::routes(Arc::clone(&service), &ports).into_axum_router();
-        let of_caller = |routes: Router| ports.bounded(routes).layer(Extension(caller.clone()));
+        let parts = Parts::new(config, Epoch(1), Arc::clone(&clock), store, shutdown.clone())?;
+        let Parts { service, metrics, .. } = parts;
+        let ports = Ports::new(config, clock, None, metrics, shutdown);
+        let of_caller = |routes: Router| routes.layer(Extension(caller.clone()));
         Ok(Self {
-            grpc: of_caller(grpc::bounded(calls, &ports)),
-            rest: of_caller(rest::routes(service, &ports)),
+            grpc: of_caller(grpc::router(grpc::calls(Arc::clone(&service), &ports), &ports)),
+            rest: of_caller(rest::router(service, &ports)),
         })
     }
 }

@@ -20,8 +20,6 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-pub(crate) use self::streams::bounded;
-
 use crate::Config;
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -71,13 +69,18 @@ impl Grpc {
     }
 }
 
-/// The calls of the API.
-pub(crate) fn routes(service: Arc<Service>, ports: &Ports) -> Routes {
+/// The calls of the API, which are to be bounded.
+pub(crate) fn calls(service: Arc<Service>, ports: &Ports) -> Routes {
     let Config { max_message_bytes: most, .. } = ports.config;
     let grpc = Grpc { service, metrics: ports.metrics.clone(), pages: ports.pages.clone(), most };
     let members = MembersServer::new(grpc.clone()).max_decoding_message_size(most);
     let imports = ImportsServer::new(grpc).max_decoding_message_size(most);
     Routes::new(members).add_service(imports)
+}
+
+/// Calls, bounded as those of the port are.
+pub(crate) fn router(calls: Routes, ports: &Ports) -> Router {
+    ports.bounded(streams::bounded(calls.into_axum_router(), ports))
 }
 
 /// Serves the port until the drain is over: watches and syncs end at once, other calls are finished.
@@ -94,14 +97,13 @@ pub(crate) async fn serve(
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let routes = routes(service, &ports)
+    let calls = calls(service, &ports)
         .add_service(health_server)
         .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?)
-        .into_axum_router();
+        .add_service(reflection().build_v1alpha()?);
     let told = ports.clone();
     let full = move || async move { Status::from(told.full()).into_http::<Body>() };
-    let port = ports.port("grpc", bounded(routes, &ports), Router::new().fallback(full));
+    let port = ports.port("grpc", router(calls, &ports), Router::new().fallback(full));
     let stop = ports.shutdown.draining_owned();
     let served = port.protocol(Protocol::Http2).serve(listener, stop);
     tokio::join!(served, health::follow(health, ready, ports.shutdown.clone()));

@@ -60,7 +60,6 @@ use mcs_core::ids::Epoch;
 use mcs_core::registry::Policy;
 use mcs_core::time::Clock;
 use mcs_runtime::admin;
-use mcs_runtime::http::Budget;
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Watch;
 use mcs_runtime::tasks::Tasks;
@@ -70,11 +69,9 @@ use tracing::info;
 
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
-use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::service::Service;
 use crate::store::{Calls, Store};
-use crate::streams::Streams;
 
 /// How long requests under way may take after the end began. Watches end at once.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -123,6 +120,7 @@ struct Parts {
 }
 
 impl Parts {
+    /// A registry that knows nothing yet. Nothing judges its leases and nothing writes to the store, unless a call comes.
     fn new(
         config: Config,
         epoch: Epoch,
@@ -182,10 +180,7 @@ pub async fn serve(
     if let Some(tls) = tls.clone() {
         tasks.spawn_background("certificates", tls.follow());
     }
-    let streams = Streams::new(config.max_streams);
-    let held = Budget::new(config.max_request_bytes);
-    let (pages, drain) = (Pages::default(), shutdown.clone());
-    let ports = Ports { config, clock, tls, streams, pages, held, metrics, shutdown: drain };
+    let ports = Ports::new(config, clock, tls, metrics, shutdown.clone());
     tasks.spawn("grpc", grpc::serve(grpc, Arc::clone(&service), ports.clone(), ready));
     tasks.spawn("rest", rest::serve(rest, service, ports));
     serving.ready();
@@ -194,4 +189,32 @@ pub async fn serve(
     tasks.run(&shutdown, DRAIN * 2).await?;
     info!("registry ends");
     Ok(())
+}
+
+/// A registry without ports that takes one of everything, on a clock that stands still.
+#[cfg(test)]
+fn in_memory() -> (Parts, Ports) {
+    use mcs_core::time::ManualClock;
+    use mcs_core::timing::DEFAULT_LEASE;
+
+    use crate::store::Memory;
+
+    let one = Policy {
+        max_clusters: 1,
+        max_exports: 1,
+        max_writes_per_second: 1,
+        ..Policy::of_lease(DEFAULT_LEASE)
+    };
+    let config = Config {
+        policy: one,
+        max_connection_age: DEFAULT_LEASE * 60,
+        max_message_bytes: 1_000,
+        max_connections: 1,
+        max_request_bytes: 1_000,
+        max_streams: 1,
+    };
+    let (clock, store) = (Arc::new(ManualClock::default()), Arc::new(Memory::default()));
+    let parts = Parts::new(config, Epoch(1), clock.clone(), store, Watch::default()).unwrap();
+    let ports = Ports::new(config, clock, None, parts.metrics.clone(), Watch::default());
+    (parts, ports)
 }

@@ -40,10 +40,23 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
+    /// No port and no call yet; so much may come as `config` says.
+    pub(crate) fn new(
+        config: Config,
+        clock: Arc<dyn Clock>,
+        tls: Option<Tls>,
+        metrics: Metrics,
+        shutdown: Watch,
+    ) -> Self {
+        let streams = Streams::new(config.max_streams);
+        let held = Budget::new(config.max_request_bytes);
+        Self { config, clock, tls, streams, held, pages: Pages::default(), metrics, shutdown }
+    }
+
     /// A port that serves `routes`; connections above the limit are answered by `full`.
     pub(crate) fn port(&self, name: &'static str, routes: Router, full: Router) -> Port {
         let asks = self.tls.as_ref().is_some_and(Tls::asks_for_certificates);
-        Port::new(name, self.bounded(routes), self.limits(), Arc::clone(&self.clock))
+        Port::new(name, routes, self.limits(), Arc::clone(&self.clock))
             .full(full)
             .tls(self.tls.clone())
             .identify(move |peer| Caller::identify(peer, asks))

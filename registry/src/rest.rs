@@ -69,22 +69,15 @@ pub(crate) async fn serve(listener: TcpListener, service: Arc<Service>, ports: P
     let told = ports.clone();
     let full = move || async move { answer::refused(&told.full()).1 };
     let stop = ports.shutdown.draining_owned();
-    ports.port("rest", routes(service, &ports), Router::new().fallback(full)).serve(listener, stop).await;
+    ports.port("rest", router(service, &ports), Router::new().fallback(full)).serve(listener, stop).await;
 }
 
-/// The routes of the REST port.
-pub(crate) fn routes(service: Arc<Service>, ports: &Ports) -> Router {
-    router(Rest {
-        service,
-        metrics: ports.metrics.clone(),
-        streams: ports.streams.clone(),
-        most: ports.config.max_message_bytes,
-        page: PAGE_BYTES,
-        pages: ports.pages.clone(),
-    })
+/// The routes of the REST port, bounded.
+pub(crate) fn router(service: Arc<Service>, ports: &Ports) -> Router {
+    ports.bounded(routes(Rest::new(service, ports)))
 }
 
-fn router(rest: Rest) -> Router {
+fn routes(rest: Rest) -> Router {
     let mut router = Router::new();
     for (path, routes) in by_path() {
         let serve = move |State(rest): State<Rest>, request| async move { rest.serve(routes, request).await };
@@ -119,6 +112,17 @@ fn allowed(routes: &[Route]) -> String {
 }
 
 impl Rest {
+    fn new(service: Arc<Service>, ports: &Ports) -> Self {
+        Self {
+            service,
+            metrics: ports.metrics.clone(),
+            streams: ports.streams.clone(),
+            most: ports.config.max_message_bytes,
+            page: PAGE_BYTES,
+            pages: ports.pages.clone(),
+        }
+    }
+
     /// Answers a request by the route of its method, out of those of its path. HEAD is a GET whose body is not sent.
     async fn serve(&self, routes: &'static [Route], request: Request) -> Response {
         if *request.method() == Method::OPTIONS {

@@ -506,20 +506,3 @@ enum For {
 fn is_used(clusterset: &Arc<Clusterset>) -> bool {
     Arc::strong_count(clusterset) > 1 || clusterset.has_begun() || !clusterset.is_read()
 }
-
-/// A registry without ports, on a clock that stands still.
-#[cfg(test)]
-pub(crate) fn in_memory() -> (Arc<Service>, crate::metrics::Metrics) {
-    use mcs_core::time::ManualClock;
-    use mcs_core::timing::Timing;
-
-    use crate::store::{Calls, Memory};
-
-    let (clock, timing) = (Arc::new(ManualClock::default()), Timing::default());
-    let limits = Policy::of_lease(timing.lease());
-    let policy = Policy { max_clusters: 1, max_exports: 1, max_writes_per_second: 1, ..limits };
-    let metrics = crate::metrics::Metrics::register(&prometheus::Registry::new(), clock.clone()).unwrap();
-    let calls = Calls::new(Arc::new(Memory::default()), timing.store_limit(), metrics.clone());
-    let keeper = Keeper::new(calls, timing, clock.clone());
-    (Arc::new(Service::new(policy, Epoch(1), clock, keeper, metrics.clone(), Watch::default())), metrics)
-}

@@ -215,11 +215,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::service::in_memory;
+    use crate::{Parts, in_memory};
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_that_says_nothing_is_given_up() {
-        let (service, _) = in_memory();
+        let (Parts { service, .. }, _) = in_memory();
         let silent = futures::stream::pending();
         let begun =
             tokio::time::timeout(service.lease(), Sync::begin(service.clone(), &Caller::Anyone, silent))

@@ -46,7 +46,7 @@ const LISTS: [&str; 3] = [
 const OWN: &str = "/dynamo.mcs.v1.";
 
 /// The calls of `routes`, bounded.
-pub(crate) fn bounded(routes: Router, ports: &Ports) -> Router {
+pub(super) fn bounded(routes: Router, ports: &Ports) -> Router {
     let Ports { config, streams, pages, metrics, .. } = ports.clone();
     routes
         .layer(from_fn_with_state((config.max_message_bytes, metrics.clone()), name_limit))
@@ -127,20 +127,13 @@ async fn tell_cause(State(metrics): State<Metrics>, request: Request, next: Next
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
     use axum::routing::post;
     use hyper::service::Service;
     use hyper_util::service::TowerToHyperService;
-    use mcs_core::registry::Policy;
-    use mcs_runtime::clock::SystemClock;
-    use mcs_runtime::http::Budget;
-    use mcs_runtime::shutdown::Watch;
     use tonic::Code;
 
     use super::*;
-    use crate::Config;
+    use crate::in_memory;
 
     /// The code that a handler finds when its request does not come.
     async fn code_of(path: &'static str) -> Option<String> {
@@ -148,7 +141,7 @@ mod tests {
             let read = axum::body::to_bytes(body, usize::MAX).await;
             format!("{:?}", read.map_err(|error| Status::from_error(error.into()).code()))
         };
-        let routes = bounded(Router::new().route(path, post(handler)), &ports());
+        let routes = bounded(Router::new().route(path, post(handler)), &in_memory().1);
         let service = TowerToHyperService::new(routes);
         let silent = Body::from_stream(futures::stream::pending::<Result<&[u8], axum::Error>>());
         let request = Request::post(path).body(silent).unwrap();
@@ -156,26 +149,6 @@ mod tests {
         let answer = tokio::time::timeout(day, service.call(request)).await.ok()?.unwrap();
         let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
         Some(String::from_utf8(answer.to_vec()).unwrap())
-    }
-
-    fn ports() -> Ports {
-        let config = Config {
-            policy: Policy::of_lease(Duration::from_secs(30)),
-            max_connection_age: Duration::from_secs(1_800),
-            max_message_bytes: 1_000,
-            max_connections: 1,
-            max_request_bytes: 1_000,
-            max_streams: 1,
-        };
-        Ports {
-            config,
-            tls: None,
-            streams: Streams::new(1),
-            held: Budget::new(1_000),
-            pages: Pages::default(),
-            metrics: Metrics::register(&prometheus::Registry::new(), Arc::new(SystemClock)).unwrap(),
-            shutdown: Watch::default(),
-        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,21 +12,14 @@ use serde_json::{Value, json};
 use super::routes::Takes;
 use super::*;
 use crate::caller::Caller;
-use crate::service::in_memory;
+use crate::{Parts, in_memory};
 
 /// Within a lease, which is more than every limit.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_come_is_given_up() {
-    let (service, metrics) = in_memory();
+    let (Parts { service, .. }, ports) = in_memory();
     let lease = service.lease();
-    let routes = router(Rest {
-        service,
-        metrics,
-        streams: Streams::new(1),
-        most: 1_000,
-        page: 1_000,
-        pages: Pages::default(),
-    });
+    let routes = router(service, &ports);
     let mut told = BTreeMap::new();
     for route in ROUTES.iter().filter(|route| !matches!(route.takes, Takes::Nothing)) {
         let path = route.path.replace(['{', '}'], "");
@@ -41,15 +34,8 @@ async fn a_body_that_does_not_come_is_given_up() {
 
 #[tokio::test]
 async fn what_does_not_fit_into_one_answer_is_told_in_pages_only() {
-    let (service, metrics) = in_memory();
-    let routes = router(Rest {
-        service,
-        metrics,
-        streams: Streams::new(1),
-        most: 1_000,
-        page: 1,
-        pages: Pages::default(),
-    });
+    let (Parts { service, .. }, ports) = in_memory();
+    let routes = routes(Rest { page: 1, ..Rest::new(service, &ports) });
     let east = "/v1/clustersets/prod/clusters/east";
     let cart = format!("{east}/exports/shop/cart");
     let zero = "AAAAAAAAAAAAAAAAAAAAAA==";
