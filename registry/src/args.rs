@@ -53,6 +53,27 @@ pub struct Args {
     /// Where records are kept. `memory`: in one replica; after a restart the controllers bring everything back
     #[arg(long, value_enum, default_value_t = Store::Memory)]
     pub store: Store,
+    /// Leases, and when they are judged.
+    #[command(flatten)]
+    pub leases: LeaseArgs,
+    /// Connections are ended after this, give or take a tenth, so that load spreads over replicas after a rollout. At
+    /// least 4 lease durations
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30m")]
+    pub max_connection_age: Duration,
+    /// How much the registry takes.
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// Certificates of the gRPC and REST ports.
+    #[command(flatten)]
+    pub tls: TlsArgs,
+    /// How logs are written.
+    #[command(flatten)]
+    pub logs: LogArgs,
+}
+
+/// Flags of leases.
+#[derive(Clone, Copy, Debug, PartialEq, clap::Args)]
+pub struct LeaseArgs {
     /// How long a cluster's endpoints are shown after its last renewal. Controllers renew every third of it; all other
     /// times follow from it
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = DEFAULT_LEASE_TEXT)]
@@ -64,10 +85,11 @@ pub struct Args {
     /// How long leases are not judged then [default: the lease duration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub mass_expiry_hold: Option<Duration>,
-    /// Connections are ended after this, give or take a tenth, so that load spreads over replicas after a rollout. At
-    /// least 4 lease durations
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30m")]
-    pub max_connection_age: Duration,
+}
+
+/// Flags of limits.
+#[derive(Clone, Copy, Debug, PartialEq, clap::Args)]
+pub struct LimitArgs {
     /// The largest message that is read, in bytes. The default is gRPC's own; larger sets of endpoints are split
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
     pub max_message_bytes: usize,
@@ -90,12 +112,6 @@ pub struct Args {
     /// Renewals and syncs are not counted
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     pub max_writes_per_second: u32,
-    /// Certificates of the gRPC and REST ports.
-    #[command(flatten)]
-    pub tls: TlsArgs,
-    /// How logs are written.
-    #[command(flatten)]
-    pub logs: LogArgs,
 }
 
 const DEFAULT_LEASE_TEXT: &str = "30s";
@@ -126,27 +142,43 @@ impl FromStr for Share {
 
 impl Check for Args {
     fn check(&self) -> Result<(), String> {
-        if self.lease_duration < MIN_LEASE {
-            return Err(format!(
-                "--lease-duration must be at least {MIN_LEASE:?}: shorter, delays look like deaths"
-            ));
+        self.leases.check()?;
+        let LeaseArgs { lease_duration, .. } = self.leases;
+        if self.max_connection_age > DAY * 365 {
+            return Err("--max-connection-age must be at most 365 days".to_owned());
         }
-        for (flag, duration, most) in [
-            ("lease-duration", Some(self.lease_duration), MAX_LEASE),
-            ("mass-expiry-hold", self.mass_expiry_hold, MAX_LEASE),
-            ("max-connection-age", Some(self.max_connection_age), DAY * 365),
-        ] {
-            if duration.is_some_and(|duration| duration > most) {
-                return Err(format!("--{flag} must be at most {} days", most.as_secs() / DAY.as_secs()));
-            }
-        }
-        let least_age = self.lease_duration * LEASES_OF_A_CONNECTION;
+        let least_age = lease_duration * LEASES_OF_A_CONNECTION;
         if self.max_connection_age < least_age {
             return Err(format!(
                 "--max-connection-age must be at least {least_age:?}, {LEASES_OF_A_CONNECTION} times \
                  --lease-duration: a renewal or a sync must not often meet the end of its connection"
             ));
         }
+        self.limits.check()?;
+        self.tls.check()
+    }
+}
+
+impl Check for LeaseArgs {
+    fn check(&self) -> Result<(), String> {
+        if self.lease_duration < MIN_LEASE {
+            return Err(format!(
+                "--lease-duration must be at least {MIN_LEASE:?}: shorter, delays look like deaths"
+            ));
+        }
+        for (flag, duration) in
+            [("lease-duration", Some(self.lease_duration)), ("mass-expiry-hold", self.mass_expiry_hold)]
+        {
+            if duration.is_some_and(|duration| duration > MAX_LEASE) {
+                return Err(format!("--{flag} must be at most {} days", MAX_LEASE.as_secs() / DAY.as_secs()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Check for LimitArgs {
+    fn check(&self) -> Result<(), String> {
         if self.max_message_bytes < MIN_MESSAGE_BYTES {
             return Err(format!(
                 "--max-message-bytes must be at least {MIN_MESSAGE_BYTES}: chunks have up to 1 MiB"
@@ -163,8 +195,19 @@ impl Check for Args {
                 return Err(format!("--{flag} must be at least 1"));
             }
         }
-        self.tls.check()
+        Ok(())
     }
+}
+
+/// What the flags say, by who uses it.
+struct Given {
+    config: Config,
+    grpc: Listen,
+    rest: Listen,
+    admin: Listen,
+    store: Store,
+    tls: TlsArgs,
+    logs: LogArgs,
 }
 
 impl Args {
@@ -174,54 +217,61 @@ impl Args {
     }
 
     /// What the flags say of the registry itself.
-    pub fn config(&self) -> Config {
-        let timing = Timing::of_lease(self.lease_duration);
-        Config {
-            policy: Policy {
-                timing,
-                mass_expiry_threshold_percent: self.mass_expiry_threshold.0,
-                mass_expiry_min_active: MASS_EXPIRY_MIN_ACTIVE,
-                mass_expiry_hold: self.mass_expiry_hold.unwrap_or(self.lease_duration),
-                max_clusters: self.max_clusters,
-                max_exports: self.max_exports_per_cluster,
-                max_writes_per_second: self.max_writes_per_second,
-            },
-            max_connection_age: self.max_connection_age,
-            max_message_bytes: self.max_message_bytes,
-            max_connections: self.max_connections,
-            max_streams: self.max_streams,
-            max_request_bytes: MAX_REQUEST_BYTES,
-        }
+    pub fn config(self) -> Config {
+        self.given().config
     }
 
-    /// The configuration that fits into so many open files.
-    fn fitting(&self, open_files: usize) -> Config {
-        let mut config = self.config();
-        let fitting = (open_files - OTHER_FILES.min(open_files / 2)) / 2;
-        if config.max_connections > fitting {
-            warn!(
-                open_files,
-                max_connections = config.max_connections,
-                fitting,
-                "too few files may be open for --max-connections on both ports: fewer are taken; raise the limit of open files \
-                 (ulimit -n)"
-            );
-            config.max_connections = fitting;
-        }
-        config
+    /// Takes all flags: one that nothing uses does not compile.
+    fn given(self) -> Given {
+        let Self {
+            grpc_listen: grpc,
+            rest_listen: rest,
+            admin_listen: admin,
+            store,
+            leases: LeaseArgs { lease_duration, mass_expiry_threshold, mass_expiry_hold },
+            max_connection_age,
+            limits:
+                LimitArgs {
+                    max_message_bytes,
+                    max_connections,
+                    max_streams,
+                    max_clusters,
+                    max_exports_per_cluster,
+                    max_writes_per_second,
+                },
+            tls,
+            logs,
+        } = self;
+        let policy = Policy {
+            timing: Timing::of_lease(lease_duration),
+            mass_expiry_threshold_percent: mass_expiry_threshold.0,
+            mass_expiry_min_active: MASS_EXPIRY_MIN_ACTIVE,
+            mass_expiry_hold: mass_expiry_hold.unwrap_or(lease_duration),
+            max_clusters,
+            max_exports: max_exports_per_cluster,
+            max_writes_per_second,
+        };
+        let config = Config {
+            policy,
+            max_connection_age,
+            max_message_bytes,
+            max_connections,
+            max_streams,
+            max_request_bytes: MAX_REQUEST_BYTES,
+        };
+        Given { config, grpc, rest, admin, store, tls, logs }
     }
 
     /// Runs the registry until a signal ends it. Exit code 1, with the reason in the log, when it cannot.
     pub fn run(self) -> ExitCode {
-        let args = self.clone();
-        let Self { grpc_listen, rest_listen, admin_listen, store, tls, logs, .. } = self;
+        let Given { config, grpc, rest, admin, store, tls, logs } = self.given();
         program::run(|shutdown| async move {
             logs::init(&logs)?;
-            let config = args.fitting(raise_open_files());
+            let config = fitting(config, raise_open_files());
             let listeners = Listeners {
-                grpc: grpc_listen.bind().await?,
-                rest: rest_listen.bind().await?,
-                admin: admin_listen.bind().await?,
+                grpc: grpc.bind().await?,
+                rest: rest.bind().await?,
+                admin: admin.bind().await?,
                 tls: tls.files(),
             };
             let store = match store {
@@ -232,15 +282,32 @@ impl Args {
     }
 }
 
+/// The configuration that fits into so many open files.
+fn fitting(config: Config, open_files: usize) -> Config {
+    let Config { max_connections, .. } = config;
+    let fitting = (open_files - OTHER_FILES.min(open_files / 2)) / 2;
+    if max_connections <= fitting {
+        return config;
+    }
+    warn!(
+        open_files,
+        max_connections,
+        fitting,
+        "too few files may be open for --max-connections on both ports: fewer are taken; raise the limit of open files \
+         (ulimit -n)"
+    );
+    Config { max_connections: fitting, ..config }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn no_more_connections_are_taken_than_files_may_be_open() {
-        let args =
-            mcs_runtime::args::try_parse::<Args>(&MCS, ["mcs-registry", "--max-connections=1000"]).unwrap();
-        let most = |open_files| args.fitting(open_files).max_connections;
+        let args = ["mcs-registry", "--max-connections=1000"];
+        let config = mcs_runtime::args::try_parse::<Args>(&MCS, args).unwrap().config();
+        let most = |open_files| fitting(config, open_files).max_connections;
         assert_eq!([most(2_513), most(2_512), most(2_511), most(2_510)], [1_000, 1_000, 999, 999]);
         assert_eq!([most(usize::MAX), most(1_024), most(256)], [1_000, 256, 64]);
     }
