@@ -336,20 +336,18 @@ impl RegistryClient {
         &self,
         clusterset: &ClustersetId,
     ) -> Result<(Vec<pb::Cluster>, bool), CallFailed> {
-        let mut request = pb::ListClustersRequest {
-            clusterset: clusterset.to_string(),
-            ..pb::ListClustersRequest::default()
+        let mut clusters = Vec::new();
+        let ask = async |line: Line, page_token| {
+            let clusterset = clusterset.to_string();
+            let request = pb::ListClustersRequest { clusterset, page_token, ..Default::default() };
+            line.imports().list_clusters(request).await
         };
-        let (mut clusters, mut complete) = (Vec::new(), true);
-        loop {
-            let page = self.limited(async |line| line.imports().list_clusters(request.clone()).await).await?;
+        let complete = self.pages(ask, |page| {
             clusters.extend(page.clusters);
-            complete &= page.complete;
-            if page.next_page_token.is_empty() {
-                return Ok((clusters, complete));
-            }
-            request.page_token = page.next_page_token;
-        }
+            (page.next_page_token, page.complete)
+        });
+        let complete = complete.await?;
+        Ok((clusters, complete))
     }
 
     /// Whether the registry answers this cluster and knows all that its store holds of a clusterset: one small list.
@@ -374,23 +372,19 @@ impl RegistryClient {
         clusterset: &ClustersetId,
         include_endpoints: bool,
     ) -> Result<(Vec<pb::Export>, bool), CallFailed> {
-        let mut request = pb::ListExportsRequest {
-            clusterset: clusterset.to_string(),
-            include_endpoints,
-            ..pb::ListExportsRequest::default()
+        let mut exports = Vec::new();
+        let ask = async |line: Line, page_token| {
+            let clusterset = clusterset.to_string();
+            let request =
+                pb::ListExportsRequest { clusterset, include_endpoints, page_token, ..Default::default() };
+            line.imports().list_exports(request).await
         };
-        let (mut exports, mut complete) = (Vec::<pb::Export>::new(), true);
-        loop {
-            let page = self.limited(async |line| line.imports().list_exports(request.clone()).await).await?;
-            for export in page.exports {
-                join_export(&mut exports, export);
-            }
-            complete &= page.complete;
-            if page.next_page_token.is_empty() {
-                return Ok((exports, complete));
-            }
-            request.page_token = page.next_page_token;
-        }
+        let complete = self.pages(ask, |page| {
+            page.exports.into_iter().for_each(|export| join_export(&mut exports, export));
+            (page.next_page_token, page.complete)
+        });
+        let complete = complete.await?;
+        Ok((exports, complete))
     }
 
     /// All imports of a clusterset, over all pages, and whether the registry knows all its clusters.
@@ -402,22 +396,37 @@ impl RegistryClient {
         clusterset: &ClustersetId,
         include_endpoints: bool,
     ) -> Result<(Vec<pb::Import>, bool), CallFailed> {
-        let mut request = pb::ListImportsRequest {
-            clusterset: clusterset.to_string(),
-            include_endpoints,
-            ..pb::ListImportsRequest::default()
+        let mut imports = Vec::new();
+        let ask = async |line: Line, page_token| {
+            let clusterset = clusterset.to_string();
+            let request =
+                pb::ListImportsRequest { clusterset, include_endpoints, page_token, ..Default::default() };
+            line.imports().list_imports(request).await
         };
-        let (mut imports, mut complete) = (Vec::<pb::Import>::new(), true);
+        let complete = self.pages(ask, |page| {
+            page.imports.into_iter().for_each(|import| join_import(&mut imports, import));
+            (page.next_page_token, page.complete)
+        });
+        let complete = complete.await?;
+        Ok((imports, complete))
+    }
+
+    /// Asks for one page after another of a list, each by the token of the one before. `take` gives the token of the next,
+    /// and whether the registry knows all; says whether it did on every page.
+    async fn pages<P>(
+        &self,
+        ask: impl AsyncFn(Line, String) -> Result<tonic::Response<P>, Status>,
+        mut take: impl FnMut(P) -> (String, bool),
+    ) -> Result<bool, CallFailed> {
+        let (mut token, mut complete) = (String::new(), true);
         loop {
-            let page = self.limited(async |line| line.imports().list_imports(request.clone()).await).await?;
-            for import in page.imports {
-                join_import(&mut imports, import);
+            let page = self.limited(async |line| ask(line, std::mem::take(&mut token)).await).await?;
+            let (next, knows_all) = take(page);
+            complete &= knows_all;
+            if next.is_empty() {
+                return Ok(complete);
             }
-            complete &= page.complete;
-            if page.next_page_token.is_empty() {
-                return Ok((imports, complete));
-            }
-            request.page_token = page.next_page_token;
+            token = next;
         }
     }
 
