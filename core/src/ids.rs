@@ -3,19 +3,27 @@
 //! Clusterset, cluster, namespace and Service names are DNS-1123 labels of at most 63 characters (docs/registry.md,
 //! What it holds). They are never lower-cased silently: two ids that differ only in case would become one.
 
+use crate::text::quoted;
 use std::fmt;
 use std::str::FromStr;
 
 /// Why a text is not the identity it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {value:?}: {problem}")]
+#[error("{field} {value}: {problem}")]
 pub struct InvalidId {
     /// The name of the field, as users know it.
     pub field: &'static str,
-    /// The refused text, shortened when it is long.
+    /// The refused text as [`quoted`].
     pub value: String,
     /// The rule it breaks.
     pub problem: IdProblem,
+}
+
+impl InvalidId {
+    /// `text` breaks a rule of `field`.
+    pub fn new(field: &'static str, text: &str, problem: IdProblem) -> Self {
+        Self { field, value: quoted(text), problem }
+    }
 }
 
 /// The rule that an identity breaks.
@@ -123,9 +131,7 @@ macro_rules! identity {
                 let text = text.into();
                 match $check(&text) {
                     Ok(()) => Ok(Self(text)),
-                    Err(problem) => {
-                        Err(InvalidId { field: $field, value: text.chars().take(80).collect(), problem })
-                    }
+                    Err(problem) => Err(InvalidId::new($field, &text, problem)),
                 }
             }
 

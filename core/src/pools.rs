@@ -44,11 +44,7 @@ impl PoolKey {
         let parts =
             [("key.cluster_id", cluster_id), ("key.namespace", namespace), ("key.dgd_name", dgd_name)];
         for (field, text) in parts {
-            check_dns_label(text).map_err(|problem| InvalidId {
-                field,
-                value: text.chars().take(80).collect(),
-                problem,
-            })?;
+            check_dns_label(text).map_err(|problem| InvalidId::new(field, text, problem))?;
         }
         Ok(Self(format!("{cluster_id}{SEPARATOR}{namespace}{SEPARATOR}{dgd_name}").into()))
     }

@@ -18,6 +18,14 @@ pub fn shown(text: &str, most: usize) -> String {
     shown
 }
 
+/// The most bytes, about, of a text that is named in a sentence: more than any name has.
+const QUOTED: usize = 80;
+
+/// `text` as [`shown`], in quotes and not long, to be named in a sentence.
+pub fn quoted(text: &str) -> String {
+    format!("\"{}\"", shown(text, QUOTED))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +44,7 @@ mod tests {
         assert_eq!(shown(&"a".repeat(40), 40), "a".repeat(40));
         assert_eq!(shown(&"a".repeat(41), 40), format!("{}...", "a".repeat(40)));
         assert!(shown(&"\u{10ffff}".repeat(41), 40).len() < 55);
+        assert_eq!(["", "a\n", "a\"b"].map(quoted), ["\"\"", "\"a\\n\"", "\"a\"b\""]);
+        assert_eq!(quoted(&"a".repeat(81)), format!("\"{}...\"", "a".repeat(80)));
     }
 }

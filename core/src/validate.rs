@@ -17,6 +17,7 @@ use crate::model::{
     Endpoint, EndpointMap, EndpointPort, EndpointSet, ExportSpec, Group, IpFamily, ServiceType,
     SessionAffinity,
 };
+use crate::text::quoted;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -242,14 +243,5 @@ fn check_name(
     match text.map(|text| (text, rule(text))) {
         Some((text, Err(broken))) => Err(Refusal::new(field, format!("{} {broken}", quoted(text)))),
         _ => Ok(()),
-    }
-}
-
-/// A text from outside, in quotes and cut where it is long.
-fn quoted(text: &str) -> String {
-    const MOST: usize = 80;
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{:?}...", &text[..end]),
-        None => format!("{text:?}"),
     }
 }

@@ -56,7 +56,7 @@ impl ConversionError {
 
 impl From<InvalidId> for ConversionError {
     fn from(invalid: InvalidId) -> Self {
-        Self { field: invalid.field.to_owned(), problem: format!("{:?} {}", invalid.value, invalid.problem) }
+        Self { field: invalid.field.to_owned(), problem: format!("{} {}", invalid.value, invalid.problem) }
     }
 }
 

@@ -15,13 +15,14 @@
 use std::collections::BTreeSet;
 
 use mcs_core::ids::{ClusterId, ClustersetId, InvalidId};
+use mcs_core::text;
 use mcs_runtime::tls::{Certificate, Names};
 
 use super::Caller;
 
 const SPIFFE: &str = "spiffe://";
 
-/// Names of a certificate are shown up to so many characters.
+/// Names of a certificate are shown up to about so many bytes.
 const SHOWN: usize = 200;
 
 impl Caller {
@@ -77,10 +78,7 @@ fn shown(names: &Names) -> String {
     if all.is_empty() {
         return "without names".to_owned();
     }
-    let all = all.join(", ");
-    let shown: String = all.chars().take(SHOWN).collect();
-    let more = if shown.len() < all.len() { "…" } else { "" };
-    format!("with the names {shown}{more}")
+    format!("with the names {}", text::shown(&all.join(", "), SHOWN))
 }
 
 #[cfg(test)]
@@ -153,10 +151,7 @@ mod tests {
         let both = names(&["urn:x\n"], &["web.example.com"]);
         assert_eq!(shown(&both), "with the names URI \"urn:x\\n\", DNS \"web.example.com\"");
         let long = shown(&names(&["ü".repeat(1_000).as_str()], &[]));
-        assert_eq!(
-            (long.chars().count(), long.ends_with('…')),
-            (SHOWN + "with the names …".chars().count(), true)
-        );
+        assert!(long.ends_with("ü...") && long.len() < SHOWN + 30, "{long}");
     }
 
     fn names(uris: &[&str], dns: &[&str]) -> Names {

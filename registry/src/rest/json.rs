@@ -8,12 +8,13 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use mcs_core::text;
 use mcs_proto::convert::ConversionError;
 use serde::Deserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// An answer repeats at most so many characters of what was sent.
+/// An answer repeats at most about so many bytes of what was sent.
 const MOST_REPEATED: usize = 200;
 
 /// What the generated readers say of a number that the field cannot hold, as a number and as a text.
@@ -77,26 +78,14 @@ fn problem(told: &str) -> String {
     shortened(&told.replacen("expected expected", "expected", 1))
 }
 
+/// What was sent, as it may stand in an answer.
+fn shortened(text: &str) -> String {
+    text::shown(text, MOST_REPEATED)
+}
+
 /// A value that was sent, for a message of ours.
 pub(super) fn shown(value: &Value) -> String {
     shortened(&value.to_string())
-}
-
-/// Text of a client as it may stand in a message or a log: not long, and without control characters.
-fn shortened(text: &str) -> String {
-    let mut shown = String::new();
-    for (place, character) in text.chars().enumerate() {
-        if place == MOST_REPEATED {
-            shown.push('…');
-            break;
-        }
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
 }
 
 /// A number without a fraction, where a float has it exactly.
