@@ -7,8 +7,8 @@
 use crate::lead::Lead;
 use mcs_core::model::Frame;
 use mcs_core::timing::Timing;
+use mcs_core::validate::Refusal;
 use mcs_proto::client::{RegistryClient, WatchStream};
-use mcs_proto::convert::ConversionError;
 use mcs_proto::status::CallFailed;
 use mcs_runtime::clock::sleep_until;
 use std::sync::PoisonError;
@@ -205,7 +205,7 @@ fn take(lead: &Lead, registry: &RegistryClient, frame: Frame, failures: &mut u32
         lead.outbox().watch_told();
     }
     let taken = lead.view().handle_frame(frame, lead.clock.elapsed());
-    taken.map_err(|not_held| ConversionError::new("kept", not_held.to_string()).into())
+    taken.map_err(|not_held| Refusal::new("kept", not_held.to_string()).into())
 }
 
 /// Imports that the view decides anew; the own export of the same Service shows it in its conditions.

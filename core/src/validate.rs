@@ -8,7 +8,7 @@
 
 mod syntax;
 
-use crate::ids::ServiceKey;
+use crate::ids::{InvalidId, ServiceKey};
 use crate::limits::{
     MAX_ANNOTATIONS, MAX_ENDPOINT_PORTS, MAX_ENDPOINTS, MAX_LABELS, MAX_METADATA_BYTES, MAX_PORTS,
     MAX_SESSION_AFFINITY_TIMEOUT,
@@ -21,7 +21,7 @@ use crate::text::quoted;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Why an export is refused.
+/// Why an export, or another message of a caller, is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct Refusal {
@@ -35,6 +35,23 @@ impl Refusal {
     /// The refusal of `field` for `problem`.
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
+    }
+
+    /// A field that must be there.
+    pub fn missing(field: impl Into<String>) -> Self {
+        Self::new(field, "is missing")
+    }
+
+    /// The same problem, of a field within `outer`.
+    #[must_use]
+    pub fn within(self, outer: &str) -> Self {
+        Self { field: format!("{outer}.{}", self.field), problem: self.problem }
+    }
+}
+
+impl From<InvalidId> for Refusal {
+    fn from(invalid: InvalidId) -> Self {
+        Self::new(invalid.field, format!("{} {}", invalid.value, invalid.problem))
     }
 }
 

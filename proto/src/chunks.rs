@@ -4,7 +4,7 @@
 //! [`CHUNK_BYTES`] that follow each other in one stream, all but the last with `more` set; a reader has the set when
 //! the last one is there, so no half of a set is ever seen. Everything else that is sent is packed by the same measure.
 
-use crate::convert::{ConversionError, empty_group, endpoint, read_endpoints};
+use crate::convert::{empty_group, endpoint, read_endpoints};
 use crate::pb;
 use mcs_core::limits::MAX_ENDPOINTS;
 use mcs_core::model::{EndpointMap, EndpointSet, Group};
@@ -99,7 +99,7 @@ impl SetReader {
         if self.endpoints.len() > MAX_READ {
             self.endpoints = EndpointMap::default();
             let problem = format!("has more than {MAX_READ} endpoints; at most {MAX_ENDPOINTS} are kept");
-            return Err(ConversionError::new("endpoints", problem).into());
+            return Err(Refusal::new("endpoints", problem));
         }
         Ok(())
     }

@@ -20,72 +20,30 @@ pub(crate) use endpoints::{empty_group, endpoint};
 pub use merged::{part_set, part_sets, read_header, read_part_set, read_part_sets, read_section, section};
 
 use crate::pb;
-use mcs_core::ids::{InvalidId, ServiceKey};
+use mcs_core::ids::ServiceKey;
 use mcs_core::limits::MAX_HELD_NAMED;
 use mcs_core::model::HeldImports;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 
-/// A message that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {problem}")]
-pub struct ConversionError {
-    /// The field, e.g. `spec.ports[2].port`.
-    pub field: String,
-    /// What is wrong with it.
-    pub problem: String,
-}
-
-impl ConversionError {
-    /// A problem of `field`.
-    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
-    }
-
-    /// A field that must be there.
-    pub fn missing(field: impl Into<String>) -> Self {
-        Self::new(field, "is missing")
-    }
-
-    /// The same problem, of a field within `outer`.
-    #[must_use]
-    pub fn within(self, outer: &str) -> Self {
-        Self { field: format!("{outer}.{}", self.field), problem: self.problem }
-    }
-}
-
-impl From<InvalidId> for ConversionError {
-    fn from(invalid: InvalidId) -> Self {
-        Self { field: invalid.field.to_owned(), problem: format!("{} {}", invalid.value, invalid.problem) }
-    }
-}
-
-impl From<ConversionError> for Refusal {
-    fn from(error: ConversionError) -> Self {
-        Self { field: error.field, problem: error.problem }
-    }
-}
-
 /// The value of a field that must be there.
-pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, ConversionError> {
-    value.ok_or_else(|| ConversionError::missing(field))
+pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Refusal> {
+    value.ok_or_else(|| Refusal::missing(field))
 }
 
 /// The 16 bytes of a hash, a sum or an epoch.
 ///
 /// # Errors
 /// When there are not 16.
-pub fn read_sixteen(bytes: &[u8], field: &str) -> Result<[u8; 16], ConversionError> {
-    bytes
-        .try_into()
-        .map_err(|_| ConversionError::new(field, format!("has {} bytes, must have 16", bytes.len())))
+pub fn read_sixteen(bytes: &[u8], field: &str) -> Result<[u8; 16], Refusal> {
+    bytes.try_into().map_err(|_| Refusal::new(field, format!("has {} bytes, must have 16", bytes.len())))
 }
 
 /// A content hash.
 ///
 /// # Errors
 /// When it has not 16 bytes.
-pub fn read_leaf(bytes: &[u8]) -> Result<Leaf, ConversionError> {
+pub fn read_leaf(bytes: &[u8]) -> Result<Leaf, Refusal> {
     Ok(Leaf::from_bytes(read_sixteen(bytes, "leaf")?))
 }
 
@@ -93,7 +51,7 @@ pub fn read_leaf(bytes: &[u8]) -> Result<Leaf, ConversionError> {
 ///
 /// # Errors
 /// When it has not 16 bytes.
-pub fn read_sum(bytes: &[u8]) -> Result<Sum, ConversionError> {
+pub fn read_sum(bytes: &[u8]) -> Result<Sum, Refusal> {
     Ok(Sum::from_bytes(read_sixteen(bytes, "sum")?))
 }
 
@@ -101,7 +59,7 @@ pub fn read_sum(bytes: &[u8]) -> Result<Sum, ConversionError> {
 ///
 /// # Errors
 /// When it is missing.
-pub fn read_version(version: Option<pb::Version>) -> Result<Version, ConversionError> {
+pub fn read_version(version: Option<pb::Version>) -> Result<Version, Refusal> {
     required(version, "version").map(Into::into)
 }
 
@@ -109,7 +67,7 @@ pub fn read_version(version: Option<pb::Version>) -> Result<Version, ConversionE
 ///
 /// # Errors
 /// When it is missing, or its namespace or name is invalid.
-pub fn read_key(key: Option<&pb::ServiceKey>) -> Result<ServiceKey, ConversionError> {
+pub fn read_key(key: Option<&pb::ServiceKey>) -> Result<ServiceKey, Refusal> {
     let key = required(key, "key")?;
     Ok(ServiceKey::new(&key.namespace, &key.name)?)
 }
@@ -118,15 +76,15 @@ pub fn read_key(key: Option<&pb::ServiceKey>) -> Result<ServiceKey, ConversionEr
 ///
 /// # Errors
 /// When more than [`MAX_HELD_NAMED`] are named, or a name is invalid.
-pub fn read_held_imports(held: Option<pb::HeldImports>) -> Result<HeldImports, ConversionError> {
+pub fn read_held_imports(held: Option<pb::HeldImports>) -> Result<HeldImports, Refusal> {
     let pb::HeldImports { total, first } = held.unwrap_or_default();
     if first.len() > MAX_HELD_NAMED {
         let problem = format!("has {} entries, must have at most {MAX_HELD_NAMED}", first.len());
-        return Err(ConversionError::new("heldImports.first", problem));
+        return Err(Refusal::new("heldImports.first", problem));
     }
     let key = |(place, key): (usize, &pb::ServiceKey)| {
         ServiceKey::new(&key.namespace, &key.name)
-            .map_err(|invalid| ConversionError::from(invalid).within(&format!("heldImports.first[{place}]")))
+            .map_err(|invalid| Refusal::from(invalid).within(&format!("heldImports.first[{place}]")))
     };
     Ok(HeldImports { total, first: first.iter().enumerate().map(key).collect::<Result<_, _>>()? })
 }
@@ -168,7 +126,7 @@ macro_rules! enumeration {
         }
 
         impl $crate::convert::WireEnum for $core {
-            fn from_wire(number: i32) -> Result<Self, $crate::convert::ConversionError> {
+            fn from_wire(number: i32) -> Result<Self, mcs_core::validate::Refusal> {
                 let unspecified: Option<Self> = $unspecified;
                 let value = match <$pb>::try_from(number) {
                     $(Ok(<$pb>::$outer) => Some(Self::$inner),)+
@@ -176,7 +134,7 @@ macro_rules! enumeration {
                     Err(_) => None,
                 };
                 value.ok_or_else(|| {
-                    $crate::convert::ConversionError::new($field, format!("has the unknown value {number}"))
+                    mcs_core::validate::Refusal::new($field, format!("has the unknown value {number}"))
                 })
             }
         }
@@ -187,5 +145,5 @@ use enumeration;
 /// A core enum that the wire carries as a number.
 pub(crate) trait WireEnum: Sized {
     /// Reads the number.
-    fn from_wire(number: i32) -> Result<Self, ConversionError>;
+    fn from_wire(number: i32) -> Result<Self, Refusal>;
 }

@@ -5,13 +5,14 @@
 
 use crate::chunks::{SetReader, pack, split};
 use crate::convert::{
-    ConversionError, part_set, read_header, read_key, read_leaf, read_part_set, read_section, read_sixteen,
+    Refusal, part_set, read_header, read_key, read_leaf, read_part_set, read_section, read_sixteen,
     read_version, required, section,
 };
 use crate::pb;
 use crate::pb::watch_response::Step;
 use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, ServiceKey};
 use mcs_core::model::{Change, Frame, Header, Object, ObjectKey, Part};
+use mcs_core::validate::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,7 +132,7 @@ impl FrameReader {
     ///
     /// # Errors
     /// What cannot be read. The watch is to be begun again; nothing is to be concluded from what is missing.
-    pub fn push(&mut self, message: pb::WatchResponse) -> Result<Option<Frame>, ConversionError> {
+    pub fn push(&mut self, message: pb::WatchResponse) -> Result<Option<Frame>, Refusal> {
         let revision = message.revision;
         let Some(step) = message.step else { return Ok(None) };
         if let Some(pending) = self.pending.take() {
@@ -143,11 +144,9 @@ impl FrameReader {
                     header.more = told.more;
                     self.header(revision, header)
                 }
-                (Pending::Part(_), _) => {
-                    Err(ConversionError::new("chunk", "must follow a part whose `more` is set"))
-                }
+                (Pending::Part(_), _) => Err(Refusal::new("chunk", "must follow a part whose `more` is set")),
                 (Pending::Header { .. }, _) => {
-                    Err(ConversionError::new("participants", "must follow a header whose `more` is set"))
+                    Err(Refusal::new("participants", "must follow a header whose `more` is set"))
                 }
             };
         }
@@ -175,18 +174,18 @@ impl FrameReader {
             Step::PartGone(gone) => {
                 change(ObjectKey::Part(read_key(gone.key.as_ref())?, ClusterId::new(gone.cluster)?), None)
             }
-            Step::Chunk(_) => Err(ConversionError::new("chunk", "follows no part")),
-            Step::Participants(_) => Err(ConversionError::new("participants", "follow no header")),
+            Step::Chunk(_) => Err(Refusal::new("chunk", "follows no part")),
+            Step::Participants(_) => Err(Refusal::new("participants", "follow no header")),
             Step::End(end) => Ok(Some(Frame::End { revision, complete: end.complete })),
             Step::Progress(progress) => Ok(Some(Frame::Progress { revision, complete: progress.complete })),
         }
     }
 
-    fn header(&mut self, revision: u64, header: pb::Header) -> Result<Option<Frame>, ConversionError> {
+    fn header(&mut self, revision: u64, header: pb::Header) -> Result<Option<Frame>, Refusal> {
         let key = read_key(header.key.as_ref())?;
         if header.participants.len() > MAX_PARTICIPANTS {
             let problem = format!("of {key} are more than {MAX_PARTICIPANTS}");
-            return Err(ConversionError::new("participants", problem));
+            return Err(Refusal::new("participants", problem));
         }
         if header.more {
             self.pending = Some(Pending::Header { revision, header });
@@ -197,7 +196,7 @@ impl FrameReader {
         Ok(Some(Frame::Change(Change { revision, key: ObjectKey::Header(key), object })))
     }
 
-    fn begin_part(&mut self, revision: u64, told: pb::Part) -> Result<Option<Frame>, ConversionError> {
+    fn begin_part(&mut self, revision: u64, told: pb::Part) -> Result<Option<Frame>, Refusal> {
         let key = read_key(told.key.as_ref())?;
         let part = Part {
             uid: ClusterUid::new(told.uid)?,
@@ -213,16 +212,14 @@ impl FrameReader {
         &mut self,
         mut pending: PendingPart,
         chunk: Option<pb::EndpointSet>,
-    ) -> Result<Option<Frame>, ConversionError> {
+    ) -> Result<Option<Frame>, Refusal> {
         if !pending.endpoints.push(chunk) {
             self.pending = Some(Pending::Part(pending));
             return Ok(None);
         }
-        let unreadable =
-            |refusal: mcs_core::validate::Refusal| ConversionError::new(refusal.field, refusal.problem);
-        let (endpoints, dropped) = pending.endpoints.finish().map_err(unreadable)?;
+        let (endpoints, dropped) = pending.endpoints.finish()?;
         if let Some(first) = dropped.first() {
-            return Err(ConversionError::new(format!("endpoints[{}]", first.address), first.problem.clone()));
+            return Err(Refusal::new(format!("endpoints[{}]", first.address), first.problem.clone()));
         }
         let part = Part { endpoints: Arc::new(endpoints), ..pending.part };
         let change =

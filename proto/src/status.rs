@@ -3,10 +3,10 @@
 //!
 //! Reasons travel as `google.rpc.ErrorInfo`; people read the message, programs the code and the reason.
 
-use crate::convert::ConversionError;
 use mcs_core::outbox::Failure;
 use mcs_core::registry::{MAX_CLUSTERS, MAX_WRITES, Refused};
 use mcs_core::text::shown;
+use mcs_core::validate::Refusal;
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::{Code, Status};
@@ -54,7 +54,7 @@ fn with_reason<const N: usize>(
 }
 
 /// A request with a field that is wrong.
-pub fn invalid(error: &ConversionError) -> Status {
+pub fn invalid(error: &Refusal) -> Status {
     let metadata = [("field", error.field.clone()), ("problem", error.problem.clone())];
     with_reason(Code::InvalidArgument, error.to_string(), INVALID_FIELD, metadata)
 }
@@ -194,7 +194,7 @@ pub enum CallFailed {
     },
     /// An answer that cannot be read.
     #[error("the registry's answer cannot be read: {0}")]
-    Unreadable(#[from] ConversionError),
+    Unreadable(#[from] Refusal),
 }
 
 /// The kinds of failures that are none of a connection.

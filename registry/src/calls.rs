@@ -5,10 +5,11 @@ pub(crate) mod sync;
 use futures::{Stream, StreamExt};
 use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Epoch};
 use mcs_core::model::Since;
+use mcs_core::validate::Refusal;
 use mcs_proto::chunks::MAX_CHANGES;
 use mcs_proto::convert::{
-    ConversionError, Member, OpReader, read_held_imports, read_part_sets, read_registration, read_sixteen,
-    read_sum, read_version, read_write_head, results,
+    Member, OpReader, read_held_imports, read_part_sets, read_registration, read_sixteen, read_sum,
+    read_version, read_write_head, results,
 };
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
@@ -70,7 +71,7 @@ pub(crate) async fn write(
     mut requests: impl Stream<Item = Result<pb::WriteRequest, Error>> + Unpin,
 ) -> Result<pb::WriteResponse, Error> {
     let mut first =
-        requests.next().await.transpose()?.ok_or_else(|| ConversionError::missing("the first message"))?;
+        requests.next().await.transpose()?.ok_or_else(|| Refusal::missing("the first message"))?;
     let (member, version) = read_write_head(&mut first)?;
     let writer = caller.writer(member)?;
     service.count_write(&writer)?;
@@ -102,10 +103,10 @@ pub(crate) async fn remove_cluster(
     request: pb::RemoveClusterRequest,
 ) -> Result<pb::RemoveClusterResponse, Error> {
     let clusterset = read_clusterset(request.clusterset)?;
-    let cluster = ClusterId::new(request.cluster).map_err(ConversionError::from)?;
+    let cluster = ClusterId::new(request.cluster).map_err(Refusal::from)?;
     let uid = match request.uid.as_str() {
         "" => None,
-        uid => Some(ClusterUid::new(uid).map_err(ConversionError::from)?),
+        uid => Some(ClusterUid::new(uid).map_err(Refusal::from)?),
     };
     let remover = caller.remover(clusterset, cluster)?;
     let removed = service.remove(&remover, uid.as_ref(), request.force).await?;
@@ -119,13 +120,13 @@ pub(crate) async fn watch(
     request: pb::WatchRequest,
 ) -> Result<impl Stream<Item = Result<EncodedStep, Status>> + Send + use<>, Error> {
     let clusterset = read_clusterset(request.clusterset)?;
-    let importer = ClusterId::new(request.cluster).map_err(ConversionError::from)?;
+    let importer = ClusterId::new(request.cluster).map_err(Refusal::from)?;
     let from = match request.epoch.as_slice() {
         [] => None,
         epoch => Some((Epoch(u128::from_be_bytes(read_sixteen(epoch, "epoch")?)), request.revision)),
     };
     let sets = read_part_sets(request.since, service.max_clusters())?;
-    let since = Since { build: Build::new(request.build).map_err(ConversionError::from)?, sets };
+    let since = Since { build: Build::new(request.build).map_err(Refusal::from)?, sets };
     service.watch(&clusterset, watch::Request { importer, from, since }).await
 }
 
@@ -148,7 +149,7 @@ pub(crate) fn list_exports(
     let page = Page::read(List::Exports, request.page_size, &request.page_token, bytes)?;
     let of = match request.cluster.as_str() {
         "" => None,
-        cluster => Some(ClusterId::new(cluster).map_err(ConversionError::from)?),
+        cluster => Some(ClusterId::new(cluster).map_err(Refusal::from)?),
     };
     let clusterset = read_clusterset(request.clusterset)?;
     Ok(service.list_exports(&clusterset, of.as_ref(), request.include_endpoints, &page))
@@ -165,7 +166,7 @@ pub(crate) fn list_imports(
 }
 
 fn read_clusterset(clusterset: String) -> Result<ClustersetId, Error> {
-    Ok(ClustersetId::new(clusterset).map_err(ConversionError::from)?)
+    Ok(ClustersetId::new(clusterset).map_err(Refusal::from)?)
 }
 
 /// The most exports that one call may name.

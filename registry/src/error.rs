@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use mcs_core::registry::{MAX_EXPORTS, Refused};
-use mcs_proto::convert::ConversionError;
+use mcs_core::validate::Refusal;
 use mcs_proto::status;
 use mcs_runtime::http::{Crowded, TooSlow};
 use tonic::{Code, Status};
@@ -75,7 +75,7 @@ impl Excess {
 pub(crate) enum Error {
     /// A field is wrong.
     #[error(transparent)]
-    Invalid(#[from] ConversionError),
+    Invalid(#[from] Refusal),
     /// The act is refused as a whole.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -320,7 +320,7 @@ mod tests {
         let denied = Caller::of(&axum::http::Extensions::new()).remover(prod, cluster()).unwrap_err();
         let cases = [
             (denied, Code::PermissionDenied, 403),
-            (Error::Invalid(ConversionError::missing("version")), Code::InvalidArgument, 400),
+            (Error::Invalid(Refusal::missing("version")), Code::InvalidArgument, 400),
             (
                 Refused::OldTerm { cluster: cluster(), term: 1, floor: 2 }.into(),
                 Code::FailedPrecondition,

@@ -9,8 +9,8 @@ use mcs_core::merge::imported;
 use mcs_core::model::{Export, Header};
 use mcs_core::registry::{Member, Registry};
 use mcs_core::time::{Clock, Timestamp};
+use mcs_core::validate::Refusal;
 use mcs_proto::chunks::split;
-use mcs_proto::convert::ConversionError;
 use mcs_proto::frames::participants;
 use mcs_proto::lists::{join_export, join_import};
 use mcs_proto::pb;
@@ -68,14 +68,14 @@ impl Page {
     ///
     /// # Errors
     /// A token that the list cannot have given.
-    pub(crate) fn read(of: List, size: u32, token: &str, bytes: usize) -> Result<Self, ConversionError> {
+    pub(crate) fn read(of: List, size: u32, token: &str, bytes: usize) -> Result<Self, Refusal> {
         let size = match usize::try_from(size) {
             Ok(0) | Err(_) => MAX_PAGE,
             Ok(size) => size.min(MAX_PAGE),
         };
         let after = match Place::read(token, of as usize) {
             None if !token.is_empty() => {
-                return Err(ConversionError::new("pageToken", "was not given by this list"));
+                return Err(Refusal::new("pageToken", "was not given by this list"));
             }
             after => after,
         };

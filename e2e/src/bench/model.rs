@@ -17,11 +17,12 @@ use mcs_core::{
     registry::Registration,
     time::{Clock, Timestamp},
     timing::Timing,
+    validate::Refusal,
     view::{Applied, AppliedSource, Decision, NotHeld, Source, View},
 };
 use mcs_proto::{
     client::{RegistryClient, Synced, Written},
-    convert::{ConversionError, Member},
+    convert::Member,
     status::CallFailed,
 };
 use mcs_runtime::clock::{SystemClock, sleep_until};
@@ -259,7 +260,7 @@ impl Model {
                             *failures = 0;
                         }
                         if let Err(not_held) = self.hear(frame) {
-                            return Err(ConversionError::new("kept", not_held.to_string()).into());
+                            return Err(Refusal::new("kept", not_held.to_string()).into());
                         }
                     }
                     Err(failed) => {

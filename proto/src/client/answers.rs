@@ -1,7 +1,7 @@
 //! What a registry answers, in core's types.
 
 use crate::convert;
-use crate::convert::{ConversionError, OpResult, WireEnum, read_sixteen, required};
+use crate::convert::{OpResult, WireEnum, read_sixteen, required};
 use crate::pb;
 use mcs_core::ids::{Build, Epoch, ServiceKey};
 use mcs_core::model::{HeldExport, MemberState};
@@ -22,7 +22,7 @@ pub struct Registered {
 }
 
 impl TryFrom<pb::RegisterResponse> for Registered {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(answer: pb::RegisterResponse) -> Result<Self, Self::Error> {
         Ok(Self {
@@ -49,7 +49,7 @@ pub struct Renewed {
 }
 
 impl TryFrom<pb::RenewResponse> for Renewed {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(answer: pb::RenewResponse) -> Result<Self, Self::Error> {
         Ok(Self {
@@ -62,7 +62,7 @@ impl TryFrom<pb::RenewResponse> for Renewed {
     }
 }
 
-fn read_process(epoch: &[u8], build: String) -> Result<Process, ConversionError> {
+fn read_process(epoch: &[u8], build: String) -> Result<Process, Refusal> {
     let epoch = match epoch {
         [] => None,
         epoch => Some(Epoch(u128::from_be_bytes(read_sixteen(epoch, "epoch")?))),
@@ -84,7 +84,7 @@ pub struct Written {
 }
 
 impl Written {
-    pub(super) fn push(&mut self, result: pb::OpResult) -> Result<(), ConversionError> {
+    pub(super) fn push(&mut self, result: pb::OpResult) -> Result<(), Refusal> {
         let OpResult { key, outcome, held } = convert::read_result(result)?;
         let outcome = outcome.map(|dropped| {
             self.dropped.extend(dropped.into_iter().map(|dropped| (key.clone(), dropped)));
@@ -96,7 +96,7 @@ impl Written {
 }
 
 impl TryFrom<pb::WriteResponse> for Written {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(answer: pb::WriteResponse) -> Result<Self, Self::Error> {
         let mut written = Self { degraded: answer.degraded, ..Self::default() };

@@ -2,7 +2,7 @@
 
 use super::{Line, RegistryClient, Synced, Written};
 use crate::convert;
-use crate::convert::{ConversionError, required};
+use crate::convert::required;
 use crate::frames::FrameReader;
 use crate::pb;
 use crate::pb::sync_request::Step as Ask;
@@ -10,6 +10,7 @@ use crate::pb::sync_response::Step as Told;
 use crate::status::CallFailed;
 use mcs_core::model::Frame;
 use mcs_core::registry::Op;
+use mcs_core::validate::Refusal;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::{Code, Status, Streaming};
@@ -125,7 +126,7 @@ impl Ongoing {
 }
 
 pub(super) fn out_of_turn() -> CallFailed {
-    ConversionError::new("step", "does not fit the steps before it").into()
+    Refusal::new("step", "does not fit the steps before it").into()
 }
 
 fn ended() -> CallFailed {

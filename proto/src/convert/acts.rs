@@ -1,7 +1,7 @@
 //! What a member's controller says: who it is, registrations, changes and their results.
 
 use super::merged::read_region;
-use super::{ConversionError, read_key, read_leaf, read_sixteen, read_sum, read_version, required};
+use super::{read_key, read_leaf, read_sixteen, read_sum, read_version, required};
 use crate::chunks::{CHUNK_BYTES, SetReader, split};
 use crate::pb;
 use crate::pb::op::Act;
@@ -30,7 +30,7 @@ impl Member {
     ///
     /// # Errors
     /// The field that is wrong.
-    pub fn read(clusterset: String, cluster: String, uid: String) -> Result<Self, ConversionError> {
+    pub fn read(clusterset: String, cluster: String, uid: String) -> Result<Self, Refusal> {
         Ok(Self {
             clusterset: ClustersetId::new(clusterset)?,
             cluster: ClusterId::new(cluster)?,
@@ -57,7 +57,7 @@ pub fn registration(member: &Member, registration: &Registration) -> pb::Registe
 ///
 /// # Errors
 /// The field that is wrong.
-pub fn read_registration(request: pb::RegisterRequest) -> Result<(Member, Registration), ConversionError> {
+pub fn read_registration(request: pb::RegisterRequest) -> Result<(Member, Registration), Refusal> {
     let member = Member::read(request.clusterset, request.cluster, request.uid)?;
     let registration = Registration {
         uid: member.uid.clone(),
@@ -74,7 +74,7 @@ pub fn read_registration(request: pb::RegisterRequest) -> Result<(Member, Regist
 ///
 /// # Errors
 /// The field that is wrong.
-pub fn read_write_head(request: &mut pb::WriteRequest) -> Result<(Member, Version), ConversionError> {
+pub fn read_write_head(request: &mut pb::WriteRequest) -> Result<(Member, Version), Refusal> {
     let take = std::mem::take::<String>;
     let member =
         Member::read(take(&mut request.clusterset), take(&mut request.cluster), take(&mut request.uid))?;
@@ -172,7 +172,7 @@ impl OpReader {
     ///
     /// # Errors
     /// When the message does not fit those before it, which ends the stream.
-    pub fn push(&mut self, op: pb::Op) -> Result<Option<ReadOp>, ConversionError> {
+    pub fn push(&mut self, op: pb::Op) -> Result<Option<ReadOp>, Refusal> {
         let key = op.key.unwrap_or_default();
         let read_key = || read_key(Some(&key));
         let (head, endpoints) = match (op.act, self.pending.take()) {
@@ -180,20 +180,20 @@ impl OpReader {
                 return Ok(self.go_on(pending, Some(chunk)));
             }
             (Some(Act::Chunk(_)), _) => {
-                return Err(ConversionError::new(
+                return Err(Refusal::new(
                     "ops.chunk",
                     "must follow a put of the same key whose `more` is set",
                 ));
             }
             (_, Some(_)) => {
-                return Err(ConversionError::new("ops", "a chunk must follow a put whose `more` is set"));
+                return Err(Refusal::new("ops", "a chunk must follow a put whose `more` is set"));
             }
             (None, None) => {
-                let refused = ConversionError::new("act", "is missing or of a later release").into();
+                let refused = Refusal::new("act", "is missing or of a later release");
                 return Ok(Some(ReadOp { key, read: Err(refused) }));
             }
             (Some(Act::Delete(_)), None) => {
-                let read = read_key().map(|key| (Op::Delete { key }, Vec::new())).map_err(Into::into);
+                let read = read_key().map(|key| (Op::Delete { key }, Vec::new()));
                 return Ok(Some(ReadOp { key, read }));
             }
             (Some(Act::Put(put)), None) => {
@@ -203,7 +203,7 @@ impl OpReader {
                 (read_put(read_key(), &put.leaf, None, &put.replaces), put.endpoints)
             }
         };
-        let pending = Pending { key, head: head.map_err(Into::into), endpoints: SetReader::default() };
+        let pending = Pending { key, head, endpoints: SetReader::default() };
         Ok(self.go_on(pending, endpoints))
     }
 
@@ -228,23 +228,22 @@ impl OpReader {
     ///
     /// # Errors
     /// When endpoints of the last change are missing.
-    pub fn finish(self) -> Result<(), ConversionError> {
+    pub fn finish(self) -> Result<(), Refusal> {
         match self.pending {
             None => Ok(()),
-            Some(_) => Err(ConversionError::new("ops", "the stream ended within a set of endpoints")),
+            Some(_) => Err(Refusal::new("ops", "the stream ended within a set of endpoints")),
         }
     }
 }
 
 fn read_put(
-    key: Result<ServiceKey, ConversionError>,
+    key: Result<ServiceKey, Refusal>,
     leaf: &[u8],
     spec: Option<Option<pb::ExportSpec>>,
     replaces: &[u8],
-) -> Result<Head, ConversionError> {
-    let read_spec = |spec| {
-        ExportSpec::try_from(required(spec, "spec")?).map_err(|error: ConversionError| error.within("spec"))
-    };
+) -> Result<Head, Refusal> {
+    let read_spec =
+        |spec| ExportSpec::try_from(required(spec, "spec")?).map_err(|error: Refusal| error.within("spec"));
     let replaces = match replaces {
         [] => None,
         leaf => Some(Leaf::from_bytes(read_sixteen(leaf, "replaces")?)),
@@ -324,7 +323,7 @@ pub struct OpResult {
 ///
 /// # Errors
 /// When its key is wrong, or what is held cannot be read.
-pub fn read_result(result: pb::OpResult) -> Result<OpResult, ConversionError> {
+pub fn read_result(result: pb::OpResult) -> Result<OpResult, Refusal> {
     let key = read_key(result.key.as_ref())?;
     let left_out = |dropped: pb::DroppedEndpoint| Dropped {
         address: shown(&dropped.address, MAX_FIELD),
@@ -342,8 +341,8 @@ pub fn read_result(result: pb::OpResult) -> Result<OpResult, ConversionError> {
     Ok(OpResult { key, outcome, held })
 }
 
-fn read_held(held: pb::HeldExport) -> Result<HeldExport, ConversionError> {
-    let spec = ExportSpec::try_from(required(held.spec, "spec")?)
-        .map_err(|error: ConversionError| error.within("spec"))?;
+fn read_held(held: pb::HeldExport) -> Result<HeldExport, Refusal> {
+    let spec =
+        ExportSpec::try_from(required(held.spec, "spec")?).map_err(|error: Refusal| error.within("spec"))?;
     Ok(HeldExport { leaf: read_leaf(&held.leaf)?, spec: Arc::new(spec) })
 }

@@ -1,12 +1,12 @@
 //! Endpoint sets. An endpoint that cannot be read is left out and named; the rest stands.
 
+use super::WireEnum;
 use super::spec::{read_list, read_port_number};
-use super::{ConversionError, WireEnum};
 use crate::chunks::MAX_DROPPED;
 use crate::pb;
 use mcs_core::model::{Endpoint, EndpointMap, EndpointPort, GroupKey, IpFamily, Protocol};
 use mcs_core::text::shown;
-use mcs_core::validate::Dropped;
+use mcs_core::validate::{Dropped, Refusal};
 use std::net::IpAddr;
 
 impl From<&EndpointPort> for pb::EndpointPort {
@@ -21,7 +21,7 @@ impl From<&EndpointPort> for pb::EndpointPort {
 }
 
 impl TryFrom<pb::EndpointPort> for EndpointPort {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(port: pb::EndpointPort) -> Result<Self, Self::Error> {
         Ok(Self {
@@ -66,9 +66,9 @@ pub fn read_endpoints(
     message: pb::EndpointSet,
     endpoints: &mut EndpointMap,
     dropped: &mut Vec<Dropped>,
-) -> Result<(), ConversionError> {
+) -> Result<(), Refusal> {
     for (index, group) in message.groups.into_iter().enumerate() {
-        let invalid = |error: ConversionError| error.within(&format!("endpoints.groups[{index}]"));
+        let invalid = |error: Refusal| error.within(&format!("endpoints.groups[{index}]"));
         let family = IpFamily::from_wire(group.family).map_err(invalid)?;
         let ports: Vec<EndpointPort> = read_list(group.ports, "ports").map_err(invalid)?;
         let readable = group.endpoints.into_iter().filter_map(|message| {

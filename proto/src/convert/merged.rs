@@ -1,12 +1,13 @@
 //! What a registry makes of its members: states, sections, merged Services.
 
 use super::spec::read_list;
-use super::{ConversionError, WireEnum, enumeration, read_sum, read_version, required};
+use super::{WireEnum, enumeration, read_sum, read_version, required};
 use crate::pb;
 use mcs_core::ids::{ClusterId, ClusterUid, Region};
 use mcs_core::model::{
     Conflict, ConflictField, GoodPort, Header, MemberState, PartSet, Participant, Section,
 };
+use mcs_core::validate::Refusal;
 use std::collections::BTreeMap;
 
 enumeration!(
@@ -40,7 +41,7 @@ impl From<&Conflict> for pb::Conflict {
 }
 
 impl TryFrom<pb::Conflict> for Conflict {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(conflict: pb::Conflict) -> Result<Self, Self::Error> {
         Ok(Self {
@@ -68,7 +69,7 @@ impl From<&Participant> for pb::Participant {
 }
 
 impl TryFrom<pb::Participant> for Participant {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(participant: pb::Participant) -> Result<Self, Self::Error> {
         let good_port =
@@ -86,10 +87,10 @@ impl TryFrom<pb::Participant> for Participant {
 ///
 /// # Errors
 /// The field that is wrong.
-pub fn read_header(header: pb::Header) -> Result<Header, ConversionError> {
+pub fn read_header(header: pb::Header) -> Result<Header, Refusal> {
     let definition = required(header.definition, "definition")?;
     Ok(Header {
-        definition: definition.try_into().map_err(|error: ConversionError| error.within("definition"))?,
+        definition: definition.try_into().map_err(|error: Refusal| error.within("definition"))?,
         participants: read_list(header.participants, "participants")?,
         conflicts: read_list(header.conflicts, "conflicts")?,
     })
@@ -112,7 +113,7 @@ pub fn section(cluster: &ClusterId, section: &Section) -> pb::Section {
 ///
 /// # Errors
 /// The field that is wrong.
-pub fn read_section(section: pb::Section) -> Result<(ClusterId, Section), ConversionError> {
+pub fn read_section(section: pb::Section) -> Result<(ClusterId, Section), Refusal> {
     let cluster = ClusterId::new(section.cluster)?;
     let section = Section {
         uid: ClusterUid::new(section.uid)?,
@@ -135,13 +136,9 @@ pub fn part_sets(sets: &BTreeMap<ClusterId, PartSet>) -> Vec<pb::PartSet> {
 ///
 /// # Errors
 /// The field that is wrong.
-pub fn read_part_sets(
-    sets: Vec<pb::PartSet>,
-    most: usize,
-) -> Result<BTreeMap<ClusterId, PartSet>, ConversionError> {
-    let read = |(index, set)| {
-        read_part_set(set).map_err(|error: ConversionError| error.within(&format!("since[{index}]")))
-    };
+pub fn read_part_sets(sets: Vec<pb::PartSet>, most: usize) -> Result<BTreeMap<ClusterId, PartSet>, Refusal> {
+    let read =
+        |(index, set)| read_part_set(set).map_err(|error: Refusal| error.within(&format!("since[{index}]")));
     sets.into_iter().take(most).enumerate().map(read).collect()
 }
 
@@ -154,12 +151,12 @@ pub fn part_set(cluster: &ClusterId, set: &PartSet) -> pb::PartSet {
 ///
 /// # Errors
 /// The field that is wrong.
-pub fn read_part_set(set: pb::PartSet) -> Result<(ClusterId, PartSet), ConversionError> {
+pub fn read_part_set(set: pb::PartSet) -> Result<(ClusterId, PartSet), Refusal> {
     let cluster = ClusterId::new(set.cluster)?;
     Ok((cluster, PartSet { uid: ClusterUid::new(set.uid)?, sum: read_sum(&set.sum)? }))
 }
 
 /// A region, which the wire leaves empty when there is none.
-pub(super) fn read_region(region: String) -> Result<Option<Region>, ConversionError> {
+pub(super) fn read_region(region: String) -> Result<Option<Region>, Refusal> {
     if region.is_empty() { Ok(None) } else { Ok(Some(Region::new(region)?)) }
 }

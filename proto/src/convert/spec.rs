@@ -1,11 +1,12 @@
 //! Definitions of exports and imports: types, ports, policies.
 
-use super::{ConversionError, WireEnum, enumeration, required};
+use super::{WireEnum, enumeration, required};
 use crate::pb;
 use mcs_core::model::{
     ExportSpec, ImportDefinition, InternalTrafficPolicy, IpFamily, Port, Protocol, ServiceType,
     SessionAffinity,
 };
+use mcs_core::validate::Refusal;
 
 enumeration!(Protocol, pb::Protocol, "protocol", unspecified: Some(Self::Tcp), { Tcp = Tcp, Udp = Udp, Sctp = Sctp });
 enumeration!(IpFamily, pb::IpFamily, "family", unspecified: None, { V4 = Ipv4, V6 = Ipv6 });
@@ -23,10 +24,10 @@ enumeration!(
 );
 
 /// A port number, which is never 0.
-pub(super) fn read_port_number(number: u32) -> Result<u16, ConversionError> {
+pub(super) fn read_port_number(number: u32) -> Result<u16, Refusal> {
     match u16::try_from(number) {
         Ok(number) if number != 0 => Ok(number),
-        _ => Err(ConversionError::new("port", format!("{number} must be 1 to 65535"))),
+        _ => Err(Refusal::new("port", format!("{number} must be 1 to 65535"))),
     }
 }
 
@@ -42,7 +43,7 @@ impl From<&Port> for pb::Port {
 }
 
 impl TryFrom<pb::Port> for Port {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(port: pb::Port) -> Result<Self, Self::Error> {
         Ok(Self {
@@ -59,9 +60,9 @@ fn ports(ports: &[Port]) -> Vec<pb::Port> {
 }
 
 /// Reads a list, naming the place of what is wrong. It takes no more memory than it needs: it may be held for weeks.
-pub(super) fn read_list<P, C>(list: Vec<P>, field: &str) -> Result<Vec<C>, ConversionError>
+pub(super) fn read_list<P, C>(list: Vec<P>, field: &str) -> Result<Vec<C>, Refusal>
 where
-    C: TryFrom<P, Error = ConversionError>,
+    C: TryFrom<P, Error = Refusal>,
 {
     let mut read = Vec::with_capacity(list.len());
     for (index, item) in list.into_iter().enumerate() {
@@ -74,10 +75,9 @@ fn families(families: &[IpFamily]) -> Vec<i32> {
     families.iter().map(|family| pb::IpFamily::from(*family).into()).collect()
 }
 
-fn read_families(families: Vec<i32>) -> Result<Vec<IpFamily>, ConversionError> {
+fn read_families(families: Vec<i32>) -> Result<Vec<IpFamily>, Refusal> {
     let read = |(index, family)| {
-        let invalid =
-            |error: ConversionError| ConversionError::new(format!("ipFamilies[{index}]"), error.problem);
+        let invalid = |error: Refusal| Refusal::new(format!("ipFamilies[{index}]"), error.problem);
         IpFamily::from_wire(family).map_err(invalid)
     };
     families.into_iter().enumerate().map(read).collect()
@@ -101,7 +101,7 @@ impl From<&ExportSpec> for pb::ExportSpec {
 }
 
 impl TryFrom<pb::ExportSpec> for ExportSpec {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(spec: pb::ExportSpec) -> Result<Self, Self::Error> {
         Ok(Self {
@@ -137,7 +137,7 @@ impl From<&ImportDefinition> for pb::ImportDefinition {
 }
 
 impl TryFrom<pb::ImportDefinition> for ImportDefinition {
-    type Error = ConversionError;
+    type Error = Refusal;
 
     fn try_from(definition: pb::ImportDefinition) -> Result<Self, Self::Error> {
         Ok(Self {

@@ -3,8 +3,8 @@
 use mcs_core::ids::{ClusterId, ClusterUid};
 use mcs_core::outbox::Failure;
 use mcs_core::registry::Refused;
+use mcs_core::validate::Refusal;
 use mcs_core::version::Version;
-use mcs_proto::convert::ConversionError;
 use mcs_proto::status::{self, CallFailed};
 use std::time::Duration;
 use tonic::{Code, Status};
@@ -51,7 +51,7 @@ fn every_refusal_has_its_code_and_reads_back() {
 
 #[test]
 fn a_wrong_field_is_named() {
-    let status = status::invalid(&ConversionError::new("uid", "must not be empty"));
+    let status = status::invalid(&Refusal::new("uid", "must not be empty"));
     assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(
         CallFailed::from(status),

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use futures::{Stream, StreamExt};
 use mcs_core::ids::ServiceKey;
 use mcs_core::text::shown;
+use mcs_core::validate::Refusal;
 use mcs_core::version::Version;
 use mcs_proto::chunks::pack;
-use mcs_proto::convert::{
-    ConversionError, Member, OpReader, held_export, read_key, read_leaf, read_version, result,
-};
+use mcs_proto::convert::{Member, OpReader, Refusal, held_export, read_key, read_leaf, read_version, result};
 use mcs_proto::pb;
 use mcs_proto::pb::sync_request::Step as Ask;
 use mcs_proto::pb::sync_response::Step as Tell;
@@ -96,7 +95,7 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
         mut requests: S,
     ) -> Result<Self, Error> {
         let Some(Ask::Begin(begin)) = next(&service, &mut requests).await? else {
-            return Err(ConversionError::new("step", "a sync must begin with begin").into());
+            return Err(Refusal::new("step", "a sync must begin with begin").into());
         };
         let writer = caller.writer(Member::read(begin.clusterset, begin.cluster, begin.uid)?)?;
         let version = read_version(begin.version)?;
@@ -134,10 +133,10 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
                 }
                 Some(Ask::End(_)) => break,
                 Some(_) => {
-                    return Err(ConversionError::new("step", "ops and the end must follow the names").into());
+                    return Err(Refusal::new("step", "ops and the end must follow the names").into());
                 }
                 None if names_alone && ops == 0 => return Ok(()),
-                None => return Err(ConversionError::missing("end").into()),
+                None => return Err(Refusal::missing("end").into()),
             }
         }
         reader.finish()?;
@@ -156,7 +155,7 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
                 Some(Ask::Names(more)) => {
                     let read =
                         |name: &pb::SyncName| Ok((read_key(name.key.as_ref())?, read_leaf(&name.leaf)?));
-                    let names = more.names.iter().map(read).collect::<Result<Vec<_>, ConversionError>>()?;
+                    let names = more.names.iter().map(read).collect::<Result<Vec<_>, Refusal>>()?;
                     let wanted = self.service.wanted(&self.writer, self.version, &names)?;
                     named.extend(names.into_iter().map(|(key, _)| key));
                     if named.len() > most {
@@ -167,8 +166,8 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
                     }
                 }
                 Some(Ask::NamesEnd(_)) => break,
-                Some(_) => return Err(ConversionError::new("step", "names must follow the begin").into()),
-                None => return Err(ConversionError::missing("namesEnd").into()),
+                Some(_) => return Err(Refusal::new("step", "names must follow the begin").into()),
+                None => return Err(Refusal::missing("namesEnd").into()),
             }
         }
         tell(answers, Tell::WantsEnd(pb::SyncWantsEnd {})).await;
@@ -199,7 +198,7 @@ async fn next(
     match message.map_err(|_| Error::Stalled { limit })?.transpose()? {
         None => Ok(None),
         Some(message) => {
-            let unknown = || ConversionError::new("step", "is missing or of a later release");
+            let unknown = || Refusal::new("step", "is missing or of a later release");
             Ok(Some(message.step.ok_or_else(unknown)?))
         }
     }

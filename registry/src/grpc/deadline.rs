@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
-use mcs_proto::convert::ConversionError;
+use mcs_core::validate::Refusal;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
@@ -43,9 +43,8 @@ pub(super) async fn keep_deadline(request: Request, next: Next) -> Response {
 }
 
 /// Reads a timeout: up to eight digits and a unit, as gRPC writes it.
-fn read(value: &HeaderValue) -> Result<Duration, ConversionError> {
-    let wrong =
-        || ConversionError::new(TIMEOUT, "must be one to eight digits and one of H, M, S, m, u and n");
+fn read(value: &HeaderValue) -> Result<Duration, Refusal> {
+    let wrong = || Refusal::new(TIMEOUT, "must be one to eight digits and one of H, M, S, m, u and n");
     let text = value.to_str().map_err(|_| wrong())?;
     let (digits, unit) =
         text.len().checked_sub(1).and_then(|last| text.split_at_checked(last)).ok_or_else(wrong)?;

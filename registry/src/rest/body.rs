@@ -8,7 +8,7 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName};
 use bytes::{Buf, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use mcs_proto::convert::ConversionError;
+use mcs_core::validate::Refusal;
 use serde_json::{Map, Value};
 use tonic::Status;
 
@@ -62,7 +62,7 @@ pub(super) async fn one(body: Body, most: usize) -> Result<Map<String, Value>, E
         Err(error) => return Err(broken(&*error)),
     };
     if collected.trim_ascii().is_empty() {
-        return Err(ConversionError::new("the body", "is empty, must be a JSON object").into());
+        return Err(Refusal::new("the body", "is empty, must be a JSON object").into());
     }
     Ok(json::parse(&collected, 1)?)
 }
@@ -132,21 +132,21 @@ impl Objects {
                 None if self.text.is_empty() => return Ok(None),
                 None => {
                     let problem = format!("ends within the object that begins at line {line}");
-                    return Err(ConversionError::new("the body", problem).into());
+                    return Err(Refusal::new("the body", problem).into());
                 }
             }
         }
     }
 
     /// Goes to the next object, and says on which line it begins.
-    fn skip_blank(&mut self) -> Result<usize, ConversionError> {
+    fn skip_blank(&mut self) -> Result<usize, Refusal> {
         if self.seen == 0 {
             let blank = self.text.iter().take_while(|byte| b" \t\r\n".contains(byte)).count();
             self.line += line_ends(&self.text[..blank]);
             self.text.advance(blank);
             if self.text.first().is_some_and(|first| *first != b'{') {
                 let problem = format!("must be JSON objects one after another, see line {}", self.line);
-                return Err(ConversionError::new("the body", problem));
+                return Err(Refusal::new("the body", problem));
             }
         }
         Ok(self.line)

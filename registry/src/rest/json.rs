@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use mcs_core::text;
-use mcs_proto::convert::ConversionError;
+use mcs_core::validate::Refusal;
 use serde::Deserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -30,7 +30,7 @@ const NO_NUMBER: [&str; 5] = [
 ///
 /// # Errors
 /// The text is not JSON, or no object; by line and column, counted from `line`.
-pub(super) fn parse(text: &[u8], line: usize) -> Result<Map<String, Value>, ConversionError> {
+pub(super) fn parse(text: &[u8], line: usize) -> Result<Map<String, Value>, Refusal> {
     let twice = RefCell::new(None);
     let mut reader = serde_json::Deserializer::from_slice(text);
     let parsed = Tree { twice: &twice }.deserialize(&mut reader).and_then(|value| {
@@ -39,17 +39,13 @@ pub(super) fn parse(text: &[u8], line: usize) -> Result<Map<String, Value>, Conv
     });
     match parsed {
         Ok(Value::Object(members)) => Ok(members),
-        Ok(_) => Err(ConversionError::new("the body", "must be a JSON object")),
+        Ok(_) => Err(Refusal::new("the body", "must be a JSON object")),
         Err(error) => {
             let (line, column) = ((line + error.line()).saturating_sub(1), error.column());
             let at = format!("at line {line}, column {column}");
             Err(match twice.into_inner() {
-                Some(key) => {
-                    ConversionError::new(shortened(&key), format!("is named twice in one object, {at}"))
-                }
-                None => {
-                    ConversionError::new("the body", format!("is not JSON {at}: {}", without_place(&error)))
-                }
+                Some(key) => Refusal::new(shortened(&key), format!("is named twice in one object, {at}")),
+                None => Refusal::new("the body", format!("is not JSON {at}: {}", without_place(&error))),
             })
         }
     }
@@ -59,13 +55,13 @@ pub(super) fn parse(text: &[u8], line: usize) -> Result<Map<String, Value>, Conv
 ///
 /// # Errors
 /// The field that is wrong.
-pub(super) fn read<M: DeserializeOwned>(members: Map<String, Value>) -> Result<M, ConversionError> {
+pub(super) fn read<M: DeserializeOwned>(members: Map<String, Value>) -> Result<M, Refusal> {
     serde_path_to_error::deserialize(Value::Object(members)).map_err(|error| {
         let field = match error.path().to_string() {
             root if root == "." => "the body".to_owned(),
             field => shortened(&field),
         };
-        ConversionError::new(field, problem(&error.into_inner().to_string()))
+        Refusal::new(field, problem(&error.into_inner().to_string()))
     })
 }
 

@@ -9,7 +9,7 @@ use axum::http::Uri;
 use axum::http::request::Parts;
 use futures::{Stream, stream};
 use mcs_core::ids::{ClusterId, ClustersetId, InvalidId, Namespace, ServiceName};
-use mcs_proto::convert::ConversionError;
+use mcs_core::validate::Refusal;
 use mcs_runtime::http::Held;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -25,7 +25,7 @@ pub(super) struct Ids(Vec<(String, String)>);
 
 impl Ids {
     /// Reads the path, which is decoded once.
-    async fn read(parts: &mut Parts) -> Result<Self, ConversionError> {
+    async fn read(parts: &mut Parts) -> Result<Self, Refusal> {
         let Path(ids) =
             Path::<Vec<(String, String)>>::from_request_parts(parts, &()).await.map_err(unreadable)?;
         for (name, value) in &ids {
@@ -43,15 +43,11 @@ impl Ids {
     ///
     /// # Errors
     /// One that the message names otherwise.
-    pub(super) fn fill(
-        &self,
-        names: &[&str],
-        members: &mut Map<String, Value>,
-    ) -> Result<(), ConversionError> {
+    pub(super) fn fill(&self, names: &[&str], members: &mut Map<String, Value>) -> Result<(), Refusal> {
         for (name, value) in self.0.iter().filter(|(name, _)| names.contains(&name.as_str())) {
             if let Some(given) = members.get(name).filter(|given| *given != value.as_str()) {
                 let problem = format!("is {} in the body, but {value:?} in the path", json::shown(given));
-                return Err(ConversionError::new(name, problem));
+                return Err(Refusal::new(name, problem));
             }
             members.insert(name.clone(), value.as_str().into());
         }
@@ -59,14 +55,14 @@ impl Ids {
     }
 }
 
-fn unreadable(rejection: PathRejection) -> ConversionError {
+fn unreadable(rejection: PathRejection) -> Refusal {
     let problem = "is not UTF-8 when it is decoded";
     match rejection {
         PathRejection::FailedToDeserializePathParams(failed) => match failed.into_kind() {
-            ErrorKind::InvalidUtf8InPathParam { key } => ConversionError::new(key, problem),
-            other => ConversionError::new("the path", other.to_string()),
+            ErrorKind::InvalidUtf8InPathParam { key } => Refusal::new(key, problem),
+            other => Refusal::new("the path", other.to_string()),
         },
-        other => ConversionError::new("the path", other.body_text()),
+        other => Refusal::new("the path", other.body_text()),
     }
 }
 
@@ -134,7 +130,7 @@ impl Input {
     /// The body is said to be something else than JSON. What is wrong with a message ends the stream.
     pub(super) fn messages<M: DeserializeOwned + Send>(
         self,
-        fill: impl Fn(&Ids, &mut Map<String, Value>) -> Result<(), ConversionError> + Send + 'static,
+        fill: impl Fn(&Ids, &mut Map<String, Value>) -> Result<(), Refusal> + Send + 'static,
     ) -> Result<impl Stream<Item = Result<M, Error>> + Unpin + Send, Error> {
         body::check_type(&self.parts.headers)?;
         let state = (Objects::new(self.body, self.most), self.ids, fill);
@@ -154,7 +150,7 @@ impl Fields {
     ///
     /// # Errors
     /// The field that is wrong.
-    pub(super) fn message<M: DeserializeOwned>(self) -> Result<M, ConversionError> {
+    pub(super) fn message<M: DeserializeOwned>(self) -> Result<M, Refusal> {
         json::read(self.0)
     }
 
@@ -162,7 +158,7 @@ impl Fields {
     ///
     /// # Errors
     /// The field that is wrong.
-    pub(super) fn take<M: DeserializeOwned>(&mut self, names: &[&str]) -> Result<M, ConversionError> {
+    pub(super) fn take<M: DeserializeOwned>(&mut self, names: &[&str]) -> Result<M, Refusal> {
         json::read(names.iter().filter_map(|name| self.0.remove_entry(*name)).collect())
     }
 
@@ -170,15 +166,15 @@ impl Fields {
     ///
     /// # Errors
     /// It is missing.
-    pub(super) fn require(&self, name: &str) -> Result<(), ConversionError> {
-        if self.0.contains_key(name) { Ok(()) } else { Err(ConversionError::missing(name)) }
+    pub(super) fn require(&self, name: &str) -> Result<(), Refusal> {
+        if self.0.contains_key(name) { Ok(()) } else { Err(Refusal::missing(name)) }
     }
 }
 
 /// What the query gives of the fields that the route knows. Others are ignored, as unknown fields are.
-fn query(route: &Route, uri: &Uri) -> Result<Map<String, Value>, ConversionError> {
+fn query(route: &Route, uri: &Uri) -> Result<Map<String, Value>, Refusal> {
     let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
-        .map_err(|rejection| ConversionError::new("the query", rejection.body_text()))?;
+        .map_err(|rejection| Refusal::new("the query", rejection.body_text()))?;
     let mut members = Map::new();
     for (name, text) in pairs {
         let Some(param) = route.query.iter().find(|param| param.name == name) else { continue };
@@ -186,13 +182,13 @@ fn query(route: &Route, uri: &Uri) -> Result<Map<String, Value>, ConversionError
             "true" if param.is_flag => Value::Bool(true),
             "false" if param.is_flag => Value::Bool(false),
             "" => Value::Null,
-            _ if param.is_flag => return Err(ConversionError::new(name, "must be true or false")),
+            _ if param.is_flag => return Err(Refusal::new(name, "must be true or false")),
             // A plus sign of base64 that was not escaped.
             _ if param.name == "epoch" => text.replace(' ', "+").into(),
             _ => text.into(),
         };
         if members.insert(name, value).is_some() {
-            return Err(ConversionError::new(param.name, "is named twice in the query"));
+            return Err(Refusal::new(param.name, "is named twice in the query"));
         }
     }
     members.retain(|_, value| !value.is_null());

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use futures::{StreamExt, stream};
 use mcs_core::ids::{ClusterId, ClustersetId, ServiceKey};
 use mcs_core::registry::{Refused, TOO_MANY};
-use mcs_proto::convert::ConversionError;
+use mcs_core::validate::Refusal;
 use mcs_proto::pb;
 use mcs_proto::pb::op::Act;
 use serde::Serialize;
@@ -118,7 +118,7 @@ impl Rest {
             Some(pb::Refusal { field, problem }) if field == TOO_MANY => {
                 Err(Error::TooManyExports { problem, most: self.service.max_exports() })
             }
-            Some(pb::Refusal { field, problem }) => Err(ConversionError::new(field, problem).into()),
+            Some(pb::Refusal { field, problem }) => Err(Refusal::new(field, problem).into()),
             None => answer::message(&written),
         }
     }
@@ -193,15 +193,15 @@ fn whole<T>(found: Option<T>, next_page: &str, entry: &str, most: usize) -> Resu
     Ok(found)
 }
 
-fn clusterset(ids: &Ids) -> Result<ClustersetId, ConversionError> {
+fn clusterset(ids: &Ids) -> Result<ClustersetId, Refusal> {
     Ok(ClustersetId::new(ids.get("clusterset"))?)
 }
 
-fn cluster(ids: &Ids) -> Result<ClusterId, ConversionError> {
+fn cluster(ids: &Ids) -> Result<ClusterId, Refusal> {
     Ok(ClusterId::new(ids.get("cluster"))?)
 }
 
-fn key(ids: &Ids) -> Result<ServiceKey, ConversionError> {
+fn key(ids: &Ids) -> Result<ServiceKey, Refusal> {
     Ok(ServiceKey::new(ids.get("namespace"), ids.get("name"))?)
 }
 

@@ -6,8 +6,9 @@ use mcs_core::model::{EndpointSet, ExportSpec, IpFamily, Port};
 use mcs_core::outbox::{Answer, Call, Failure, Outbox, Progress};
 use mcs_core::time::Timestamp;
 use mcs_core::timing::{MAX_LEASE, MIN_LEASE, Timing};
+use mcs_core::validate::Refusal;
 use mcs_proto::client::{Registered, Renewed, Written};
-use mcs_proto::convert::{ConversionError, read_key};
+use mcs_proto::convert::read_key;
 use mcs_proto::pb;
 use mcs_proto::pb::sync_response::Step;
 use mcs_proto::status::CallFailed;
@@ -141,7 +142,7 @@ fn answer(call: Option<&Call>, what: What) -> Option<Answer> {
     }
 }
 
-fn synced(stream: Vec<pb::SyncResponse>) -> Result<Written, ConversionError> {
+fn synced(stream: Vec<pb::SyncResponse>) -> Result<Written, Refusal> {
     let mut results = Vec::new();
     for step in stream.into_iter().map_while(|message| message.step) {
         match step {

@@ -9,8 +9,8 @@ use mcs_core::time::Timestamp;
 use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
 use mcs_core::version::{Sum, Version};
 use mcs_proto::convert::{
-    self, ConversionError, Member, OpReader, ReadOp, read_key, read_leaf, read_registration, read_sum,
-    read_version, read_write_head,
+    self, Member, OpReader, ReadOp, read_key, read_leaf, read_registration, read_sum, read_version,
+    read_write_head,
 };
 use mcs_proto::frames::{FrameReader, change_steps};
 use mcs_proto::pb;
@@ -106,12 +106,12 @@ pub fn play(bytes: &[u8]) {
 }
 
 enum Broken {
-    Field(ConversionError),
+    Field(Refusal),
     Refused(Refused),
 }
 
-impl From<ConversionError> for Broken {
-    fn from(error: ConversionError) -> Self {
+impl From<Refusal> for Broken {
+    fn from(error: Refusal) -> Self {
         Self::Field(error)
     }
 }
@@ -166,10 +166,10 @@ impl World {
             }
             Act::Sync(Syncs { stream }) => self.sync(stream)?,
             Act::Remove(request) => {
-                let clusterset = ClustersetId::new(request.clusterset).map_err(ConversionError::from)?;
-                let cluster = ClusterId::new(request.cluster).map_err(ConversionError::from)?;
+                let clusterset = ClustersetId::new(request.clusterset).map_err(Refusal::from)?;
+                let cluster = ClusterId::new(request.cluster).map_err(Refusal::from)?;
                 let uid = Some(request.uid).filter(|uid| !uid.is_empty()).map(ClusterUid::new);
-                let uid = uid.transpose().map_err(ConversionError::from)?;
+                let uid = uid.transpose().map_err(Refusal::from)?;
                 let now = self.now;
                 if let Some(set) = self.sets.get_mut(&clusterset) {
                     set.registry.remove(&cluster, uid.as_ref(), request.force, now)?;
@@ -230,7 +230,7 @@ impl World {
                 Some(Step::Names(more)) => {
                     let read =
                         |name: &pb::SyncName| Ok((read_key(name.key.as_ref())?, read_leaf(&name.leaf)?));
-                    let names = more.names.iter().map(read).collect::<Result<Vec<_>, ConversionError>>()?;
+                    let names = more.names.iter().map(read).collect::<Result<Vec<_>, Refusal>>()?;
                     let wanted = self.set(&member)?.registry.wanted(cluster, uid, version, &names)?;
                     assert!(wanted.iter().all(|key| names.iter().any(|(name, _)| name == key)));
                     named.extend(names.into_iter().map(|(key, _)| key));

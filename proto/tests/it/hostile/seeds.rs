@@ -13,7 +13,7 @@ use mcs_core::registry::{Op, Refused, Registration};
 use mcs_core::time::WallTime;
 use mcs_core::validate::{Dropped, Refusal};
 use mcs_core::version::{Leaf, Sum, Version};
-use mcs_proto::convert::{self, ConversionError, Member};
+use mcs_proto::convert::{self, Member};
 use mcs_proto::frames::steps;
 use mcs_proto::pb;
 use mcs_proto::pb::sync_request::Step as Ask;
@@ -364,7 +364,7 @@ fn failing() -> answers::Script {
     };
     let refused = refused.iter().map(status::refused);
     let others = [
-        status::invalid(&ConversionError::new("uid", "must not be empty")),
+        status::invalid(&Refusal::new("uid", "must not be empty")),
         status::unavailable("this registry is shutting down"),
         tonic::Status::permission_denied("no"),
     ];
