@@ -26,10 +26,10 @@
 //! | [`outbox`] | what a controller still has to tell its registry |
 //! | [`failover`] | which of several registries a controller talks to |
 //! | [`view`] | what an importing controller may believe, show and delete |
-//! | [`plan`], [`slots`] | wanted import + what exists → ordered steps |
+//! | [`plan`] | wanted import + what exists → ordered steps |
 //! | [`conditions`] | facts of a ServiceExport → its conditions |
 //! | [`election`] | who leads, and until when it may write |
-//! | [`slices`], [`pools`] | slice facts and registrations → pools and router replicas |
+//! | [`pools`] | slice facts and registrations → pools and router replicas |
 
 pub mod backoff;
 pub mod conditions;
@@ -47,8 +47,6 @@ pub mod plan;
 pub mod pools;
 pub mod rate;
 pub mod registry;
-pub mod slices;
-pub mod slots;
 pub mod text;
 pub mod time;
 pub mod timing;

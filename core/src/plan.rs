@@ -22,6 +22,7 @@ use std::net::IpAddr;
 
 mod objects;
 mod slices;
+pub mod slots;
 mod want;
 
 pub use objects::{

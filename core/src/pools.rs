@@ -19,9 +19,10 @@ pub mod index;
 pub mod join;
 pub mod naming;
 pub mod registrations;
+pub mod slices;
 
 use crate::ids::{InvalidId, check_dns_label};
-use crate::slices::SliceId;
+use slices::SliceId;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

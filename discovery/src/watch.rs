@@ -16,7 +16,7 @@ use mcs_core::pools::completeness::QUIET_AFTER;
 use mcs_core::pools::directory::WatchNews;
 use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Unreadable};
-use mcs_core::slices::{SliceEndpoint, SliceFacts, SliceId};
+use mcs_core::pools::slices::{SliceEndpoint, SliceFacts, SliceId};
 use mcs_core::time::Clock;
 use mcs_runtime::kube::follow::{LONGEST_PAUSE, Lists, News, Query, WATCH_LIMIT, follow};
 use mcs_runtime::kube::{CONNECT_LIMIT, READ_LIMIT};

@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn urls_of_endpoints_are_as_whatwg_serialises_them() {
         use mcs_core::model::{EndpointPort, Protocol};
-        use mcs_core::slices::{SliceEndpoint, SliceFacts, ready_endpoints};
+        use mcs_core::pools::slices::{SliceEndpoint, SliceFacts, ready_endpoints};
         for address in
             ["10.0.0.1", "fd00::1", "2001:db8:0:0:1:0:0:1", "::1", "fe80:0:0:1::", "::ffff:10.0.0.1"]
         {

@@ -1,5 +1,6 @@
 //! The imported EndpointSlices: one source cluster, one address family and one port list in each.
 
+use super::slots::{self, Slots};
 use super::{
     Entries, Identity, ImportObject, ImportSpec, ImportedSlice, Kind, Ownership, PlanConfig, Problem,
     SliceEndpoint, SliceKeeper, Step, WantedSlice, derived, want,
@@ -8,7 +9,6 @@ use crate::ids::{ClusterId, ServiceKey};
 use crate::merge::imported;
 use crate::model::{Endpoint, EndpointSet, GoodPort, Group, GroupKey};
 use crate::names;
-use crate::slots::{self, Slots};
 use crate::view::{Shown, Source};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,9 +4,9 @@
 //! brings is kept aside until then, so a half one changes nothing, and what it lacks is gone.
 
 use super::naming::{Part, Services};
+use super::slices::{SliceFacts, SliceId, ready_endpoints};
 use super::{Notice, PoolFacts, PoolKey, ReplicaId, RouterReplica};
 use crate::ids::ClusterId;
-use crate::slices::{SliceFacts, SliceId, ready_endpoints};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Properties of slots, over chains of changes.
 
 use super::world::net;
-use mcs_core::slots::{SLICE_ENDPOINTS, Slots, assign};
+use mcs_core::plan::slots::{SLICE_ENDPOINTS, Slots, assign};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

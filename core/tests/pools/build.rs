@@ -4,8 +4,8 @@ use mcs_core::ids::ClusterId;
 use mcs_core::model::{EndpointPort, Protocol};
 use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::Services;
+use mcs_core::pools::slices::{SliceEndpoint, SliceFacts, SliceId};
 use mcs_core::pools::{Capacity, Lease, Location, PoolFacts, PoolKey, PoolRegistration};
-use mcs_core::slices::{SliceEndpoint, SliceFacts, SliceId};
 use mcs_core::time::Timestamp;
 use std::time::Duration;
 

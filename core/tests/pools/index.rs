@@ -3,8 +3,8 @@
 use super::build::*;
 use mcs_core::ids::ClusterId;
 use mcs_core::pools::index::{Index, IndexChange, SliceEvent};
+use mcs_core::pools::slices::{SliceEndpoint, SliceFacts};
 use mcs_core::pools::{Notice, PoolFacts, PoolKey, ReplicaId, RouterReplica};
-use mcs_core::slices::{SliceEndpoint, SliceFacts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

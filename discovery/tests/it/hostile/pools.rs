@@ -10,8 +10,8 @@ use kube::core::DeserializeGuard;
 use mcs_core::pools::directory::{Source, WatchNews};
 use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Services};
+use mcs_core::pools::slices::SliceId;
 use mcs_core::pools::{Lease, PoolKey, PoolListing};
-use mcs_core::slices::SliceId;
 use mcs_core::time::ManualClock;
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Shutdown;
@@ -95,7 +95,7 @@ fn register(driver: &Driver, body: &str) {
 }
 
 /// A slice, and what it says where it can be used.
-fn read(naming: Naming, text: &str) -> Option<(SliceId, Option<mcs_core::slices::SliceFacts>)> {
+fn read(naming: Naming, text: &str) -> Option<(SliceId, Option<mcs_core::pools::slices::SliceFacts>)> {
     let guard: DeserializeGuard<EndpointSlice> = serde_json::from_str(text).ok()?;
     let Ok(slice) = guard.0 else { return None };
     let id = SliceId::new(&slice.namespace()?, slice.metadata.name.as_deref()?);
