@@ -159,7 +159,7 @@ fn ours(conditions: Vec<Condition>) -> Vec<Condition> {
 fn conflicts(lead: &Lead, key: &ServiceKey) -> Option<Vec<Conflict>> {
     let view = lead.view();
     let ours = |section: &Section| section.uid == lead.config.member.uid;
-    view.own_section().is_none_or(ours).then(|| view.own_export(key))?.map(|own| own.conflicts)
+    view.own_section().is_none_or(ours).then(|| view.own_conflicts(key))?.map(<[Conflict]>::to_vec)
 }
 
 fn progress(lead: &Lead, key: &ServiceKey) -> Progress {

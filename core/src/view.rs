@@ -29,8 +29,6 @@ mod known;
 
 use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use crate::model::{Conflict, EndpointSet, GoodPort, ImportDefinition, Section};
-use crate::names;
-use crate::plan::{Existing, Meta, Ownership};
 use crate::version::Version;
 use frames::Watch;
 use held::Held;
@@ -53,31 +51,6 @@ pub struct AppliedSource {
     pub uid: Option<ClusterUid>,
     /// The highest version that a slice names.
     pub version: Option<Version>,
-}
-
-impl Applied {
-    /// What is applied, by the objects of ours that exist: a cluster that is named in `status.clusters` or by a slice is
-    /// applied, whatever is left of it.
-    pub fn of(existing: &Existing) -> Self {
-        let ours = |meta: &Meta| meta.ownership == Ownership::Ours;
-        let import = existing.import.as_ref().filter(|import| ours(&import.meta));
-        let named = import.iter().flat_map(|import| import.status.clusters.iter().cloned());
-        let mut clusters: BTreeMap<_, _> = named.map(|cluster| (cluster, AppliedSource::default())).collect();
-        for slice in existing.slices.iter().filter(|slice| ours(&slice.meta)) {
-            let Some(cluster) = &slice.source else { continue };
-            let source = clusters.entry(cluster.clone()).or_default();
-            let annotation = |name: &str| slice.meta.annotations.get(name);
-            let uid = annotation(names::ANNOTATION_SOURCE_UID).and_then(|uid| uid.parse().ok());
-            let version =
-                annotation(names::ANNOTATION_SOURCE_VERSION).and_then(|version| version.parse().ok());
-            // Slices of one cluster may name two UIDs while one is replaced by another; either is a floor for itself
-            // only, and the one with the higher version is kept.
-            if source.uid.is_none() || version > source.version {
-                *source = AppliedSource { uid, version };
-            }
-        }
-        Self { clusters }
-    }
 }
 
 /// What shall be there of one import.
@@ -123,17 +96,6 @@ pub struct Shown {
     pub good_ports: Vec<GoodPort>,
     /// The endpoints, by the source's own port names.
     pub endpoints: Arc<EndpointSet>,
-}
-
-/// How the own cluster's export of one Service stands in the view, for its conditions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnExport {
-    /// The version that was merged.
-    pub version: Version,
-    /// The fields on which the exports of the Service differ.
-    pub conflicts: Vec<Conflict>,
-    /// How many clusters export it.
-    pub participants: usize,
 }
 
 /// Sizes of the view, for metrics.
@@ -281,15 +243,12 @@ impl View {
         Some(key)
     }
 
-    /// How the own export of `key` stands; none when the registry's merge has none.
-    pub fn own_export(&self, key: &ServiceKey) -> Option<OwnExport> {
+    /// The fields on which the own export of `key` and those of other clusters differ; none when the registry's merge has
+    /// no own one.
+    pub fn own_conflicts(&self, key: &ServiceKey) -> Option<&[Conflict]> {
         let header = &self.services.get(key)?.header.as_ref()?.object;
-        let own = header.participants.iter().find(|participant| participant.cluster == self.own)?;
-        Some(OwnExport {
-            version: own.version,
-            conflicts: header.conflicts.clone(),
-            participants: header.participants.len(),
-        })
+        let is_merged = header.participants.iter().any(|participant| participant.cluster == self.own);
+        is_merged.then_some(&*header.conflicts)
     }
 
     /// The own cluster as a registry listed it last.

@@ -9,6 +9,7 @@ use crate::model::{
     Endpoint, EndpointPort, GroupKey, InternalTrafficPolicy, IpFamily, Port, ServiceType, SessionAffinity,
 };
 use crate::names;
+use crate::view::{Applied, AppliedSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -276,4 +277,29 @@ pub struct Existing {
     pub service: Option<DerivedService>,
     /// The slices, see [`ImportedSlice`].
     pub slices: Vec<ImportedSlice>,
+}
+
+impl Applied {
+    /// What is applied, by the objects of ours that exist: a cluster that is named in `status.clusters` or by a slice is
+    /// applied, whatever is left of it.
+    pub fn of(existing: &Existing) -> Self {
+        let ours = |meta: &Meta| meta.ownership == Ownership::Ours;
+        let import = existing.import.as_ref().filter(|import| ours(&import.meta));
+        let named = import.iter().flat_map(|import| import.status.clusters.iter().cloned());
+        let mut clusters: BTreeMap<_, _> = named.map(|cluster| (cluster, AppliedSource::default())).collect();
+        for slice in existing.slices.iter().filter(|slice| ours(&slice.meta)) {
+            let Some(cluster) = &slice.source else { continue };
+            let source = clusters.entry(cluster.clone()).or_default();
+            let annotation = |name: &str| slice.meta.annotations.get(name);
+            let uid = annotation(names::ANNOTATION_SOURCE_UID).and_then(|uid| uid.parse().ok());
+            let version =
+                annotation(names::ANNOTATION_SOURCE_VERSION).and_then(|version| version.parse().ok());
+            // Slices of one cluster may name two UIDs while one is replaced by another; either is a floor for itself
+            // only, and the one with the higher version is kept.
+            if source.uid.is_none() || version > source.version {
+                *source = AppliedSource { uid, version };
+            }
+        }
+        Self { clusters }
+    }
 }

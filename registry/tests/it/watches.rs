@@ -8,7 +8,7 @@ use mcs_core::model::{
 use mcs_core::registry::Op;
 use mcs_core::time::{Timestamp, WallTime};
 use mcs_core::version::{Leaf, Sum, Version};
-use mcs_core::view::{Decision, OwnExport, Source, View};
+use mcs_core::view::{Decision, Source, View};
 use mcs_proto::client::WatchStream;
 use mcs_proto::frames::FrameReader;
 use mcs_proto::lists::join_import;
@@ -323,9 +323,13 @@ async fn the_state_of_its_own_exports_reaches_a_cluster_by_its_watch() {
             }
         };
     east.write(&[put("cart", 1)]).await;
-    until(&mut watch, &mut view, &mut parts, |view| view.own_export(&key("cart")).is_some()).await;
-    let accepted = OwnExport { version: Version::new(1, 2), conflicts: Vec::new(), participants: 1 };
-    assert_eq!((view.own_export(&key("cart")), parts), (Some(accepted), 0), "its own endpoints are not told");
+    until(&mut watch, &mut view, &mut parts, |view| view.own_conflicts(&key("cart")).is_some()).await;
+    let accepted: &[Conflict] = &[];
+    assert_eq!(
+        (view.own_conflicts(&key("cart")), parts),
+        (Some(accepted), 0),
+        "its own endpoints are not told"
+    );
 
     let mut other = spec();
     other.created_at = WallTime::from_unix_secs(other.created_at.unix_secs() - 1);
@@ -333,11 +337,11 @@ async fn the_state_of_its_own_exports_reaches_a_cluster_by_its_watch() {
     let (other, endpoints) = (Arc::new(other), Arc::new(endpoints(1)));
     let leaf = Leaf::of(&key("cart"), &other, &endpoints);
     west.write(&[Op::Put { key: key("cart"), leaf, spec: other, endpoints }]).await;
-    let conflicts = |view: &View| view.own_export(&key("cart")).is_some_and(|own| own.participants == 2);
+    let conflicts =
+        |view: &View| view.own_conflicts(&key("cart")).is_some_and(|conflicts| !conflicts.is_empty());
     until(&mut watch, &mut view, &mut parts, conflicts).await;
     let conflict = Conflict { field: ConflictField::Ports, winner: id("west"), differing: 1, clusters: 2 };
-    let own = view.own_export(&key("cart")).unwrap();
-    assert_eq!((own.version, own.conflicts), (Version::new(1, 2), vec![conflict]));
+    assert_eq!(view.own_conflicts(&key("cart")), Some(&[conflict][..]));
 
     let own = view.own_section().unwrap();
     assert_eq!((&own.uid, own.state, own.whole), (&east.member.uid, MemberState::Active, true));
@@ -346,7 +350,7 @@ async fn the_state_of_its_own_exports_reaches_a_cluster_by_its_watch() {
     registry.pass(LEASE / 2).await;
     let expired = |view: &View| view.own_section().is_some_and(|own| own.state == MemberState::Expired);
     until(&mut watch, &mut view, &mut parts, expired).await;
-    assert!(view.own_export(&key("cart")).is_some(), "it stays in the merge");
+    assert!(view.own_conflicts(&key("cart")).is_some(), "it stays in the merge");
 }
 
 /// A quarter of gRPC's default limit, and what is around it.
