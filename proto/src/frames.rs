@@ -5,8 +5,8 @@
 
 use crate::chunks::{SetReader, pack, split};
 use crate::convert::{
-    Refusal, part_set, read_header, read_key, read_leaf, read_part_set, read_section, read_sixteen,
-    read_version, required, section,
+    part_set, read_header, read_key, read_leaf, read_part_set, read_section, read_sixteen, read_version,
+    required, section,
 };
 use crate::pb;
 use crate::pb::watch_response::Step;
@@ -14,10 +14,9 @@ use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, ServiceKey};
 use mcs_core::model::{Change, Frame, Header, Object, ObjectKey, Part};
 use mcs_core::validate::Refusal;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// A frame as messages. `lease` is told with a `Begin`.
-pub fn steps(frame: &Frame, lease: Duration) -> Vec<pb::WatchResponse> {
+/// A frame as messages.
+pub fn steps(frame: &Frame) -> Vec<pb::WatchResponse> {
     let one = |revision, step| vec![pb::WatchResponse { revision, step: Some(step) }];
     match frame {
         Frame::Begin { epoch, absent_grace, build } => one(
@@ -25,7 +24,6 @@ pub fn steps(frame: &Frame, lease: Duration) -> Vec<pb::WatchResponse> {
             Step::Begin(pb::WatchBegin {
                 epoch: epoch.0.to_be_bytes().to_vec(),
                 absent_grace: Some((*absent_grace).into()),
-                lease_duration: Some(lease.into()),
                 build: build.to_string(),
             }),
         ),

@@ -123,8 +123,7 @@ impl Streamed {
     /// Takes the next batch from the log; says whether there may be more.
     fn fill(&mut self, shown: &Shown) -> bool {
         let Self { watcher, batch, record, build, clusterset, .. } = self;
-        let lease = clusterset.lease();
-        let encoded = |frame: Frame| steps(&frame, lease).iter().map(EncodedStep::from).collect::<Vec<_>>();
+        let encoded = |frame: Frame| steps(&frame).iter().map(EncodedStep::from).collect::<Vec<_>>();
         let mut bytes = 0;
         let take = |told: Told<'_, Kept>| {
             let before = batch.len();

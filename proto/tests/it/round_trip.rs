@@ -13,7 +13,6 @@ use proptest::option::of;
 use proptest::prelude::*;
 use prost::Message;
 use std::sync::Arc;
-use std::time::Duration;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
@@ -22,7 +21,7 @@ proptest! {
     fn every_frame_reads_back_equal(frames in vec(frame(), 0..6)) {
         let mut reader = FrameReader::default();
         let mut read = Vec::new();
-        for step in frames.iter().flat_map(|frame| steps(frame, Duration::from_secs(30))) {
+        for step in frames.iter().flat_map(steps) {
             let step = pb::WatchResponse::decode(&*step.encode_to_vec()).unwrap();
             read.extend(reader.push(step).unwrap());
         }

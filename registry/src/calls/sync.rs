@@ -10,7 +10,7 @@ use mcs_core::text::shown;
 use mcs_core::validate::Refusal;
 use mcs_core::version::Version;
 use mcs_proto::chunks::pack;
-use mcs_proto::convert::{Member, OpReader, Refusal, held_export, read_key, read_leaf, read_version, result};
+use mcs_proto::convert::{Member, OpReader, held_export, read_key, read_leaf, read_version, result};
 use mcs_proto::pb;
 use mcs_proto::pb::sync_request::Step as Ask;
 use mcs_proto::pb::sync_response::Step as Tell;

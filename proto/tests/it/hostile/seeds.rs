@@ -246,12 +246,12 @@ fn what(what: watch::What) -> watch::Event {
 }
 
 fn frame(frame: &Frame) -> watch::Event {
-    what(watch::What::Step(steps(frame, Duration::from_secs(30)).remove(0)))
+    what(watch::What::Step(steps(frame).remove(0)))
 }
 
 /// A header whose last participant is told after it.
 fn in_two(header: &Frame) -> [watch::Event; 2] {
-    let mut first = steps(header, Duration::from_secs(30)).remove(0);
+    let mut first = steps(header).remove(0);
     let Some(Step::Header(told)) = &mut first.step else { panic!() };
     told.more = true;
     let participants = vec![told.participants.pop().unwrap()];
@@ -407,7 +407,7 @@ fn json() -> Vec<Seed> {
         Err(Refusal::new("ports[0].name", "\"Web\" must be a label")),
     );
     let export_spec = pb::ExportSpec::from(&spec(80));
-    let step = |frame: &Frame| steps(frame, Duration::from_secs(30)).remove(0);
+    let step = |frame: &Frame| steps(frame).remove(0);
     let list = pb::ListExportsRequest {
         clusterset: "prod".to_owned(),
         cluster: "east".to_owned(),

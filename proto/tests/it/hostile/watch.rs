@@ -239,7 +239,7 @@ impl Importer {
 fn assert_reads_back(frame: &Frame) {
     let mut reader = FrameReader::default();
     let mut read = Vec::new();
-    for message in steps(frame, Duration::from_secs(30)) {
+    for message in steps(frame) {
         let message = pb::WatchResponse::decode(&*message.encode_to_vec()).unwrap();
         read.extend(reader.push(message).unwrap());
     }

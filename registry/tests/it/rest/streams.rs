@@ -33,7 +33,7 @@ async fn a_watch_tells_a_snapshot_and_then_what_grpc_writes() {
     assert_eq!(
         *begin,
         json!({"revision": "0", "begin": {
-            "epoch": epoch, "absentGrace": "60s", "leaseDuration": "60s", "build": mcs_runtime::version(),
+            "epoch": epoch, "absentGrace": "60s", "build": mcs_runtime::version(),
         }})
     );
     let of_east = json!({
