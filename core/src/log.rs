@@ -173,11 +173,13 @@ impl<V> StateLog<V> {
     }
 
     /// How many entries there are, removals included.
+    #[cfg(any(test, feature = "test-util"))]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether there is no entry.
+    #[cfg(any(test, feature = "test-util"))]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -155,11 +155,13 @@ impl Member {
     }
 
     /// Whether its whole set was known at some time since this registry started.
+    #[cfg(any(test, feature = "test-util"))]
     pub const fn is_whole(&self) -> bool {
         self.whole
     }
 
     /// Whether watchers are told of its exports.
+    #[cfg(any(test, feature = "test-util"))]
     pub const fn is_in_log(&self) -> bool {
         self.in_log
     }
