@@ -50,6 +50,7 @@ mod verdicts;
 mod watch;
 
 pub use apis::Apis;
+#[cfg(feature = "openapi")]
 pub use rest::openapi;
 
 use std::sync::Arc;
