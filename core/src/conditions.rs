@@ -244,7 +244,13 @@ fn describe(conflict: &Conflict) -> String {
     let decides = match field {
         ConflictField::Ports => "decides where ports clash",
         ConflictField::IpFamily => "decides their order; only common families are imported, if there are any",
-        _ => "decides",
+        ConflictField::Type
+        | ConflictField::SessionAffinity
+        | ConflictField::SessionAffinityConfig
+        | ConflictField::InternalTrafficPolicy
+        | ConflictField::TrafficDistribution
+        | ConflictField::Labels
+        | ConflictField::Annotations => "decides",
     };
     format!(
         "{}: {differing} of {clusters} clusters {differ} from cluster {winner}, which has the oldest export and {decides}",

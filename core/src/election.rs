@@ -223,7 +223,7 @@ impl Elector {
     pub fn term(&self, now: Timestamp) -> Option<u64> {
         match self.role {
             Role::Leader { term, fence } if !self.stopping && !fence.has_passed(now) => Some(term),
-            _ => None,
+            Role::Leader { .. } | Role::Standby => None,
         }
     }
 

@@ -31,6 +31,9 @@
 //! | [`election`] | who leads, and until when it may write |
 //! | [`pools`] | slice facts and registrations → pools and router replicas |
 
+// What decides looks at every variant, so that a new one is not decided by chance.
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod backoff;
 pub mod conditions;
 pub mod election;
