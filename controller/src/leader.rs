@@ -26,7 +26,7 @@ use mcs_core::names;
 use mcs_core::time::{Clock, Timestamp};
 use mcs_runtime::clock::sleep_until;
 use mcs_runtime::kube::follow::follow_one;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,7 +96,7 @@ pub struct Candidate {
     api: Api<Lease>,
     settings: Settings,
     clock: Arc<dyn Clock>,
-    stop: Watch,
+    stop: Drain,
     elector: Elector,
     claims: watch::Sender<Option<Claim>>,
     floor: Arc<watch::Sender<u64>>,
@@ -121,7 +121,7 @@ impl Candidate {
         client: Client,
         settings: Settings,
         clock: Arc<dyn Clock>,
-        stop: Watch,
+        stop: Drain,
     ) -> (Self, watch::Receiver<Option<Claim>>) {
         let claims = watch::Sender::new(None);
         let claimed = claims.subscribe();

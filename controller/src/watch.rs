@@ -17,7 +17,7 @@ use mcs_core::ids::Namespace as NamespaceName;
 use mcs_core::time::Clock;
 use mcs_runtime::kube::follow::{FIRST_PAUSE, LONGEST_PAUSE, News, Problem, Query, follow};
 use mcs_runtime::ready::{Handle, Ready};
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tasks::Tasks;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ pub(crate) struct Watches {
     /// Who is told when all is listed.
     pub(crate) ready: Ready,
     /// When they end.
-    pub(crate) stop: Watch,
+    pub(crate) stop: Drain,
 }
 
 impl Watches {

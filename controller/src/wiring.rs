@@ -18,7 +18,7 @@ use mcs_proto::client::RegistryClient;
 use mcs_proto::convert::Member;
 use mcs_proto::url::{InvalidUrl, RegistryUrl, Scheme};
 use mcs_runtime::ready::Ready;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tasks::Tasks;
 use mcs_runtime::tls;
 use mcs_runtime::tls::client::{ClientFiles, ClientTls};
@@ -63,7 +63,7 @@ pub async fn run(
     client: Client,
     clock: Arc<dyn Clock>,
     admin: TcpListener,
-    shutdown: Watch,
+    shutdown: Drain,
 ) -> anyhow::Result<()> {
     let ready = Ready::new(shutdown.clone());
     let metrics_registry = mcs_runtime::metrics::registry(PREFIX)?;
@@ -148,7 +148,7 @@ pub(crate) fn registries(
 }
 
 /// Competes for the lead once all watches have listed: a replica that is not ready must not keep it from one that is.
-async fn compete(candidate: Candidate, ready: Ready, shutdown: Watch) {
+async fn compete(candidate: Candidate, ready: Ready, shutdown: Drain) {
     tokio::select! {
         () = ready.until_ready() => candidate.run().await,
         () = shutdown.draining() => {}
@@ -156,7 +156,7 @@ async fn compete(candidate: Candidate, ready: Ready, shutdown: Watch) {
 }
 
 /// Acts as the leader whenever this replica is it.
-async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, shutdown: Watch) {
+async fn lead(shared: Shared, mut claims: watch::Receiver<Option<Claim>>, shutdown: Drain) {
     while !shutdown.is_draining() {
         let claim = claims.borrow_and_update().clone();
         shared.metrics.leads(claim.is_some());

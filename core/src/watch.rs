@@ -52,7 +52,7 @@ pub struct Watcher {
     offers: BTreeMap<ClusterId, PartSet>,
     /// The clusters whose parts it keeps, and the revision up to which.
     kept: BTreeMap<ClusterId, u64>,
-    left_out: usize,
+    spared: usize,
     /// Whether the view is complete, as it was told last.
     complete: Option<bool>,
 }
@@ -79,7 +79,7 @@ impl Watcher {
             phase: resume.map_or(Phase::Begin, |cursor| Phase::Resume { cursor }),
             offers: if since.build == *build { since.sets } else { BTreeMap::new() },
             kept: BTreeMap::new(),
-            left_out: 0,
+            spared: 0,
             complete: None,
         }
     }
@@ -98,8 +98,8 @@ impl Watcher {
     }
 
     /// How many parts were not told since it has them.
-    pub const fn left_out(&self) -> usize {
-        self.left_out
+    pub const fn spared(&self) -> usize {
+        self.spared
     }
 
     /// Tells what it has not been told, until `tell` has taken enough, and says whether there may be more. `complete`
@@ -199,7 +199,7 @@ impl Watcher {
             }
             last = Some((revision, key));
             let mut flow = ControlFlow::Continue(());
-            let left_out = match key {
+            let spared = match key {
                 ObjectKey::Section(_) | ObjectKey::Header(_) => false,
                 ObjectKey::Part(_, cluster) if *cluster == self.importer => true,
                 ObjectKey::Part(_, cluster) => {
@@ -208,11 +208,11 @@ impl Watcher {
                         flow = tell(Told::Kept(cluster, set, version));
                     }
                     let kept = self.kept.get(cluster).is_some_and(|up_to| revision <= *up_to);
-                    self.left_out += usize::from(kept && state.is_some());
+                    self.spared += usize::from(kept && state.is_some());
                     kept
                 }
             };
-            if !left_out {
+            if !spared {
                 flow = tell(Told::State(revision, key, state));
             }
             if flow.is_break() {

@@ -28,7 +28,7 @@ use mcs_core::pools::{Lease, RouterReplica};
 use mcs_core::time::Clock;
 use mcs_runtime::clock::sleep_until;
 use mcs_runtime::ready::Ready;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub async fn serve(
     config: Config,
     clock: Arc<dyn Clock>,
     listener: TcpListener,
-    shutdown: Watch,
+    shutdown: Drain,
 ) -> Result<(), Failed> {
     let Config { discovery, lease, http: limits, drain_delay } = config;
     let registry = mcs_runtime::metrics::registry(metrics::PREFIX)?;

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use futures::try_join;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt, api::ListParams};
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 
 use self::report::Report;
 use crate::{
@@ -60,7 +60,7 @@ pub struct Options {
 ///
 /// # Errors
 /// A test did not pass, none that is required ran, or something did not start or end; it has been printed too.
-pub async fn run(options: &Options, shutdown: &Watch) -> Result<()> {
+pub async fn run(options: &Options, shutdown: &Drain) -> Result<()> {
     let screen = Screen::new();
     let ran = tokio::select! {
         () = shutdown.draining() => Err(anyhow::anyhow!("interrupted before every test ended")),

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use mcs_core::names::LABEL_EXPORT;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -31,7 +31,7 @@ const SCALED: u16 = 4;
 ///
 /// # Errors
 /// Something was not seen, or did not start or end; it has been printed too.
-pub async fn run(once: bool, shutdown: &Watch) -> Result<()> {
+pub async fn run(once: bool, shutdown: &Drain) -> Result<()> {
     let mut screen = Screen::new();
     screen.text(
         "Two Kubernetes clusters, east and west, share Services: a pool of inference workers runs in east, and routers\n\

@@ -7,7 +7,7 @@ use axum::{Extension, Router};
 use mcs_core::ids::Epoch;
 use mcs_core::time::Clock;
 use mcs_runtime::http::Peer;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tls::Certificate;
 
 use crate::caller::Caller;
@@ -30,7 +30,7 @@ impl Apis {
     ///
     /// # Errors
     /// A metric that cannot be made.
-    pub fn new(config: Config, clock: Arc<dyn Clock>, shutdown: Watch) -> anyhow::Result<Self> {
+    pub fn new(config: Config, clock: Arc<dyn Clock>, shutdown: Drain) -> anyhow::Result<Self> {
         Self::called_by(Caller::Anyone, config, clock, shutdown)
     }
 
@@ -42,7 +42,7 @@ impl Apis {
         certificate: Certificate,
         config: Config,
         clock: Arc<dyn Clock>,
-        shutdown: Watch,
+        shutdown: Drain,
     ) -> anyhow::Result<Self> {
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let peer = Peer { address, certificate: Some(certificate) };
@@ -53,7 +53,7 @@ impl Apis {
         caller: Caller,
         config: Config,
         clock: Arc<dyn Clock>,
-        shutdown: Watch,
+        shutdown: Drain,
     ) -> anyhow::Result<Self> {
         let store = Arc::new(Memory::default());
         let parts = Parts::new(config, Epoch(1), Arc::clone(&clock), store, shutdown.clone())?;

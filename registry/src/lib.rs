@@ -62,7 +62,7 @@ use mcs_core::registry::Policy;
 use mcs_core::time::Clock;
 use mcs_runtime::admin;
 use mcs_runtime::ready::Ready;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tasks::Tasks;
 use mcs_runtime::tls::{self, Tls};
 use tokio::net::TcpListener;
@@ -127,7 +127,7 @@ impl Parts {
         epoch: Epoch,
         clock: Arc<dyn Clock>,
         store: Arc<dyn Store>,
-        shutdown: Watch,
+        shutdown: Drain,
     ) -> anyhow::Result<Self> {
         let registry = mcs_runtime::metrics::registry(METRICS).context("cannot make metrics")?;
         let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
@@ -150,7 +150,7 @@ pub async fn serve(
     clock: Arc<dyn Clock>,
     store: Arc<dyn Store>,
     listeners: Listeners,
-    shutdown: Watch,
+    shutdown: Drain,
 ) -> anyhow::Result<()> {
     let Listeners { grpc, rest, admin, tls: files } = listeners;
     let epoch = Epoch(rand::random());
@@ -215,7 +215,7 @@ fn in_memory() -> (Parts, Ports) {
         max_streams: 1,
     };
     let (clock, store) = (Arc::new(ManualClock::default()), Arc::new(Memory::default()));
-    let parts = Parts::new(config, Epoch(1), clock.clone(), store, Watch::default()).unwrap();
-    let ports = Ports::new(config, clock, None, parts.metrics.clone(), Watch::default());
+    let parts = Parts::new(config, Epoch(1), clock.clone(), store, Drain::default()).unwrap();
+    let ports = Ports::new(config, clock, None, parts.metrics.clone(), Drain::default());
     (parts, ports)
 }

@@ -7,7 +7,7 @@ use axum::middleware::from_fn_with_state;
 use mcs_core::time::Clock;
 use mcs_core::timing::MAX_PROGRESS;
 use mcs_runtime::http::{self, Budget, Port, hold};
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tls::Tls;
 
 use crate::caller::Caller;
@@ -36,7 +36,7 @@ pub(crate) struct Ports {
     /// What is counted.
     pub(crate) metrics: Metrics,
     /// Ends with the drain.
-    pub(crate) shutdown: Watch,
+    pub(crate) shutdown: Drain,
 }
 
 impl Ports {
@@ -46,7 +46,7 @@ impl Ports {
         clock: Arc<dyn Clock>,
         tls: Option<Tls>,
         metrics: Metrics,
-        shutdown: Watch,
+        shutdown: Drain,
     ) -> Self {
         let streams = Streams::new(config.max_streams);
         let held = Budget::new(config.max_request_bytes);

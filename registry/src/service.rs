@@ -24,7 +24,7 @@ use mcs_proto::convert::{Member, ReadOp, read_key};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
 use mcs_runtime::logs::Sparse;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use tokio::sync::Notify;
 use tonic::Status;
 use tracing::{info, warn};
@@ -82,7 +82,7 @@ pub(crate) struct Service {
     metrics: Metrics,
     denials: Sparse,
     unreads: Sparse,
-    shutdown: Watch,
+    shutdown: Drain,
 }
 
 impl Service {
@@ -93,7 +93,7 @@ impl Service {
         clock: Arc<dyn Clock>,
         keeper: Keeper,
         metrics: Metrics,
-        shutdown: Watch,
+        shutdown: Drain,
     ) -> Self {
         Self {
             policy,
@@ -152,7 +152,7 @@ impl Service {
     }
 
     /// Ends with the drain.
-    pub(crate) const fn shutdown(&self) -> &Watch {
+    pub(crate) const fn shutdown(&self) -> &Drain {
         &self.shutdown
     }
 
@@ -268,14 +268,14 @@ impl Service {
         Ok(clusterset.unless_refused(&member.cluster, "write", clusterset.with(count))?)
     }
 
-    /// Takes changes as [`Service::write_within_sync`] does, and stores them.
+    /// Takes changes as [`Service::take_changes`] does, and stores them.
     pub(crate) async fn write(
         &self,
         writer: &Writer,
         version: Version,
         ops: Vec<ReadOp>,
     ) -> Result<Written, Error> {
-        let outcomes = self.write_within_sync(writer, version, ops)?;
+        let outcomes = self.take_changes(writer, version, ops)?;
         Ok(Written { outcomes, degraded: self.save(writer.member()).await })
     }
 
@@ -289,7 +289,7 @@ impl Service {
 
     /// Takes changes, each by itself: one outcome a change. All outcomes together name at most [`MAX_DROPPED`]
     /// endpoints that were left out. Within a sync they are stored at its end.
-    pub(crate) fn write_within_sync(
+    pub(crate) fn take_changes(
         &self,
         writer: &Writer,
         version: Version,

@@ -19,7 +19,7 @@ use mcs_core::timing::Timing;
 use mcs_core::watch::{Told, Watcher};
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::frames::steps;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use tokio::sync::watch;
 use tokio::time::{Interval, interval};
 use tonic::Status;
@@ -52,7 +52,7 @@ struct Streamed {
     /// Ticks when nothing was told for so long that the stream looks dead.
     progress: Interval,
     record: Record,
-    shutdown: Watch,
+    shutdown: Drain,
     ended: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn stream(
     clusterset: Arc<Clusterset>,
     request: Request,
     watches: Watches,
-    shutdown: Watch,
+    shutdown: Drain,
 ) -> impl Stream<Item = Result<EncodedStep, Status>> + Send + 'static {
     let Request { importer, from, since } = request;
     let (epoch, clock) = (clusterset.epoch(), Arc::clone(clusterset.clock()));
@@ -105,7 +105,7 @@ impl Streamed {
                 let bytes = self.batch.iter().map(EncodedStep::len).sum();
                 self.record.tells(self.batch.len(), bytes, self.watcher.revision());
             }
-            self.record.left_out(self.watcher.left_out());
+            self.record.spared(self.watcher.spared());
             if more || !self.batch.is_empty() {
                 continue;
             }

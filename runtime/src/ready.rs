@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::shutdown::Watch;
+use crate::shutdown::Drain;
 
 /// What [`Ready::missing`] says while the program drains.
 const SHUTTING_DOWN: &str = "shutting down";
@@ -16,7 +16,7 @@ const SHUTTING_DOWN: &str = "shutting down";
 #[derive(Clone, Debug)]
 pub struct Ready {
     parts: Arc<watch::Sender<Vec<Part>>>,
-    shutdown: Watch,
+    shutdown: Drain,
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Handle {
 
 impl Ready {
     /// Nothing to wait for yet.
-    pub fn new(shutdown: Watch) -> Self {
+    pub fn new(shutdown: Drain) -> Self {
         Self { parts: Arc::new(watch::Sender::default()), shutdown }
     }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_part_that_ended_without_a_word_stays_missing() {
-        let ready = Ready::new(Watch::default());
+        let ready = Ready::new(Drain::default());
         drop(ready.wait_for("watch of Services"));
         assert_eq!(ready.missing(), ["watch of Services"]);
     }

@@ -15,12 +15,12 @@ use tracing::{info, warn};
 /// The one who says when the program ends: the signals, or a test.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
-    watch: Watch,
+    watch: Drain,
 }
 
 /// Learns of the end of the program. Cheap to clone, and to ask: streams ask with each message.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct Drain {
     phase: watch::Sender<Phase>,
 }
 
@@ -51,7 +51,7 @@ impl Shutdown {
     }
 
     /// A handle that learns of it.
-    pub fn watch(&self) -> Watch {
+    pub fn watch(&self) -> Drain {
         self.watch.clone()
     }
 
@@ -66,13 +66,13 @@ impl Shutdown {
     }
 }
 
-impl Watch {
+impl Drain {
     /// Waits until draining began; at once when it already has.
     pub async fn draining(&self) {
         self.reached(Phase::Draining).await;
     }
 
-    /// Like [`Watch::draining`], for a future that must own what it waits on.
+    /// Like [`Drain::draining`], for a future that must own what it waits on.
     pub fn draining_owned(&self) -> impl Future<Output = ()> + Send + use<> {
         let watch = self.clone();
         async move { watch.draining().await }

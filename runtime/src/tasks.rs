@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
 use tracing::{Instrument, info_span, warn};
 
-use crate::shutdown::Watch;
+use crate::shutdown::Drain;
 
 /// The tasks of a program. Dropping it aborts them.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ impl Tasks {
     ///
     /// # Errors
     /// The first task that ended before the drain, or that failed or panicked during it.
-    pub async fn run(mut self, shutdown: &Watch, grace: Duration) -> Result<(), Ended> {
+    pub async fn run(mut self, shutdown: &Drain, grace: Duration) -> Result<(), Ended> {
         tokio::select! {
             biased;
             () = shutdown.draining() => {}
@@ -207,7 +207,7 @@ mod tests {
         let mut tasks = Tasks::new();
         tasks.spawn("forever", pending::<()>());
         tasks.spawn("leader", async {});
-        let ended = tasks.run(&Watch::default(), GRACE).await;
+        let ended = tasks.run(&Drain::default(), GRACE).await;
         assert_eq!(ended, Err(Ended { name: "leader", end: End::Returned }));
     }
 

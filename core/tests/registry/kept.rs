@@ -303,7 +303,7 @@ fn both_views_of_a_history_with_a_restart_keep_and_are_told() {
     versions(&mut told);
     assert_eq!(keeps, told);
     assert_eq!(
-        world.importers.each_ref().map(|importer| (importer.kept, importer.watcher.left_out())),
+        world.importers.each_ref().map(|importer| (importer.kept, importer.watcher.spared())),
         [(1, 2), (0, 0)]
     );
     assert_eq!(lists(&world.fixture.registry).len(), 2 + 2 + 2, "two sections, headers and parts");

@@ -92,7 +92,7 @@ fn a_watcher_that_has_the_parts_of_a_cluster_is_told_so_in_their_place() {
             "end 10 false",
         ]
     );
-    assert_eq!(watcher.left_out(), 2);
+    assert_eq!(watcher.spared(), 2);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn what_a_watcher_has_otherwise_is_told_again() {
             ],
             "the watcher has {what}"
         );
-        assert_eq!(watcher.left_out(), 0);
+        assert_eq!(watcher.spared(), 0);
     }
 }
 
@@ -338,5 +338,5 @@ fn a_walk_past_parts_that_are_kept_pauses_so_that_it_holds_nobody_up() {
         }
     }
     // Begin, the section and 999 headers; the other headers, and what is kept; nothing; the end.
-    assert_eq!((walks, watcher.left_out()), (vec![1 + 1_000, 501 + 1, 0, 1], 1_500));
+    assert_eq!((walks, watcher.spared()), (vec![1 + 1_000, 501 + 1, 0, 1], 1_500));
 }

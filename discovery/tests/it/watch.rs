@@ -11,7 +11,7 @@ use mcs_core::pools::naming::Naming;
 use mcs_core::time::ManualClock;
 use mcs_runtime::kube::testing::{ApiServer, api_server, status};
 use mcs_runtime::ready::Ready;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn start() -> (Arc<Driver>, Arc<ManualClock>, ApiServer) {
     let (api, client) = api_server();
     let clock = Arc::new(ManualClock::default());
     let lease = Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
-    let view = Ready::new(Watch::default()).wait_for("view");
+    let view = Ready::new(Drain::default()).wait_for("view");
     let source = Source::Slices(Naming::Mcs, services());
     let driver = Arc::new(Driver::new(lease, source, clock.clone(), view));
     let metrics = Metrics::register(&prometheus::Registry::new()).unwrap();

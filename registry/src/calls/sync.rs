@@ -123,9 +123,7 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
                 Some(Ask::Op(op)) => {
                     ops += 1;
                     let Some(op) = reader.push(op)? else { continue };
-                    for (key, outcome) in
-                        self.service.write_within_sync(&self.writer, self.version, vec![op])?
-                    {
+                    for (key, outcome) in self.service.take_changes(&self.writer, self.version, vec![op])? {
                         let held = outcome.is_err().then(|| self.service.held(&self.writer, &key)).flatten();
                         let held = held.as_ref().map(held_export);
                         tell(answers, Tell::Result(pb::OpResult { held, ..result(key, outcome) })).await;

@@ -4,7 +4,7 @@
 use mcs_proto::pb::imports_server::ImportsServer;
 use mcs_proto::pb::members_server::MembersServer;
 use mcs_runtime::ready::Ready;
-use mcs_runtime::shutdown::Watch;
+use mcs_runtime::shutdown::Drain;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -20,7 +20,7 @@ pub(super) async fn begin(health: &HealthReporter) {
 }
 
 /// Follows the readiness, until the drain.
-pub(super) async fn follow(health: HealthReporter, ready: Ready, shutdown: Watch) {
+pub(super) async fn follow(health: HealthReporter, ready: Ready, shutdown: Drain) {
     tokio::select! {
         () = ready.until_ready() => tell(&health, ServingStatus::Serving).await,
         () = shutdown.draining() => {}

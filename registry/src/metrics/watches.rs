@@ -11,7 +11,7 @@ pub(crate) struct Watches {
     resumed: IntCounter,
     messages: IntCounter,
     bytes: IntCounter,
-    left_out: IntCounter,
+    spared: IntCounter,
     ended: IntCounterVec,
     behind: IntGauge,
 }
@@ -75,8 +75,8 @@ impl Watches {
             resumed: new.counter("watch_resumes_total", "Watches that went on from their revision")?,
             messages: new.counter("watch_messages_total", "Messages for watchers")?,
             bytes: new.counter("watch_bytes_total", "Bytes of the messages for watchers")?,
-            left_out: new.counter(
-                "watch_parts_left_out_total",
+            spared: new.counter(
+                "watch_parts_spared_total",
                 "Endpoints of one cluster and Service that a watcher was not told since it has them",
             )?,
             ended: new.counters(
@@ -106,8 +106,8 @@ impl Watches {
     }
 
     /// A watcher is not told so many parts, since it has them.
-    pub(crate) fn leaves_out(&self, parts: usize) {
-        self.left_out.inc_by(parts as u64);
+    pub(crate) fn spares(&self, parts: usize) {
+        self.spared.inc_by(parts as u64);
     }
 
     /// A watch ended.

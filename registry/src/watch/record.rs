@@ -23,7 +23,7 @@ pub(super) struct Record {
     snapshots: u64,
     messages: usize,
     bytes: usize,
-    left_out: usize,
+    spared: usize,
 }
 
 /// How a watch begins.
@@ -67,7 +67,7 @@ impl Record {
             snapshots: 0,
             messages: 0,
             bytes: 0,
-            left_out: 0,
+            spared: 0,
         }
     }
 
@@ -101,9 +101,9 @@ impl Record {
     }
 
     /// So many parts were not told in all, since it has them.
-    pub(super) fn left_out(&mut self, parts: usize) {
-        self.watches.leaves_out(parts - self.left_out);
-        self.left_out = parts;
+    pub(super) fn spared(&mut self, parts: usize) {
+        self.watches.spares(parts - self.spared);
+        self.spared = parts;
     }
 
     /// It was told everything.
@@ -124,7 +124,7 @@ impl Drop for Record {
         info!(
             clusterset = %self.clusterset, cluster = %self.importer, by = self.ended.label(), ?lasted,
             revision = self.revision, snapshots = self.snapshots, messages = self.messages, bytes = self.bytes,
-            left_out = self.left_out,
+            spared = self.spared,
             "watch closed"
         );
     }
