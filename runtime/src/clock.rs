@@ -55,7 +55,9 @@ pub async fn sleep_until(clock: &dyn Clock, deadline: Option<Timestamp>) {
 
 #[cfg(test)]
 mod tests {
-    use mcs_core::time::WallTime;
+    use std::sync::Arc;
+
+    use mcs_core::time::{ManualClock, WallTime};
 
     use super::*;
 
@@ -72,10 +74,17 @@ mod tests {
         assert!(SystemClock.wall() > written);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_sleeper_wakes_when_its_deadline_has_passed_on_the_clock() {
-        let deadline = SystemClock.elapsed() + Duration::from_millis(20);
-        sleep_until(&SystemClock, Some(deadline)).await;
-        assert!(deadline.has_passed(SystemClock.elapsed()));
+        let clock = Arc::new(ManualClock::default());
+        let deadline = clock.elapsed() + Duration::from_secs(1);
+        let known = Arc::clone(&clock);
+        let sleeper = tokio::spawn(async move { sleep_until(&*known, Some(deadline)).await });
+        for left in [Duration::from_nanos(1), Duration::ZERO] {
+            clock.advance(deadline.since(clock.elapsed()) - left);
+            // It has looked again by then, whatever the clock said.
+            tokio::time::sleep(LONGEST_REST * 2).await;
+            assert_eq!(sleeper.is_finished(), left.is_zero());
+        }
     }
 }
