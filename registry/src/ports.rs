@@ -23,7 +23,7 @@ use crate::{Config, DRAIN};
 pub(crate) struct Ports {
     /// Limits.
     pub(crate) config: Config,
-    /// What the ports measure time by.
+    /// What lines of the log are limited by.
     pub(crate) clock: Arc<dyn Clock>,
     /// The certificates; none: plaintext.
     pub(crate) tls: Option<Tls>,

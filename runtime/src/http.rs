@@ -138,8 +138,8 @@ pub struct Port {
 
 impl Port {
     /// A plaintext port that serves `router`. Handlers find the client's address as
-    /// [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo). `name` is for logs and metrics; by `clock` floods are
-    /// told from haste, and lines of the log counted.
+    /// [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo). `name` is for logs and metrics; by `clock`
+    /// lines of the log are limited.
     pub fn new(name: &'static str, router: Router, limits: Limits, clock: Arc<dyn Clock>) -> Self {
         let most = limits.connections;
         let full = move || async move {

@@ -146,9 +146,7 @@ impl Connection {
         });
 
         let noted = client.clone();
-        let stream = FloodGuard::new(stream, Arc::clone(&client.port.clock), move || {
-            noted.closed(Cause::Flood, FLOOD)
-        });
+        let stream = FloodGuard::new(stream, move || noted.closed(Cause::Flood, FLOOD));
         let noted = client.clone();
         let stream = WriteLimit::new(stream, limits.write, move || noted.closed(Cause::Stalled, STALLED));
         let builder = h2::builder(limits);
