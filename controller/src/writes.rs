@@ -6,13 +6,15 @@
 //! managers added, which no apply can reach, are removed by a full update.
 //!
 //! A POST makes its caller the owner of the fields by *Update*, and an apply only removes fields that are owned by
-//! *Apply*. So before the first apply that record is rewritten; the rewrite changes no field.
+//! *Apply*. So before the first apply that may remove one that record is rewritten; the rewrite changes no field. The
+//! lists of a slice are replaced whole, so a change of its endpoints needs no such second request.
 
 use crate::index::{Index, Kind};
 use crate::leader::Claim;
 use crate::metrics::Metrics;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::Status;
@@ -21,6 +23,7 @@ use mcs_core::names::{FIELD_MANAGER, FIELD_MANAGER_STATUS};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,7 +152,7 @@ impl Writer {
     /// had and this one has not.
     pub(crate) async fn apply<K: Written>(&self, base: &K, wanted: &K) -> Result<K, WriteFailed> {
         let mut version = base.meta().resource_version.clone();
-        if let Some(claimed) = claim_updates(base.meta()) {
+        if let Some(claimed) = claim_updates(base.meta()).filter(|_| !removes_nothing(base, wanted)) {
             let api = self.api::<K>(base.meta());
             let (params, patch) = (PatchParams::default(), Patch::Json::<()>(claimed));
             let rewritten = self.fenced::<K, _>("patch", api.patch(name(base.meta()), &params, &patch)).await;
@@ -305,6 +308,24 @@ fn claim_updates(meta: &ObjectMeta) -> Option<json_patch::Patch> {
     json_patch(meta, change).ok()
 }
 
+/// Whether an apply of `wanted` removes no field of `base` but what the API server replaces as one.
+fn removes_nothing<K: Written>(base: &K, wanted: &K) -> bool {
+    let keeps = |has: Option<&BTreeMap<String, String>>, wanted: Option<&BTreeMap<String, String>>| {
+        has.into_iter()
+            .flat_map(BTreeMap::keys)
+            .all(|key| wanted.is_some_and(|wanted| wanted.contains_key(key)))
+    };
+    let (is, wanted) = (base.meta(), wanted.meta());
+    let owners = |meta: &ObjectMeta| {
+        let owners = meta.owner_references.iter().flatten();
+        owners.map(|owner| owner.uid.clone()).collect::<BTreeSet<_>>()
+    };
+    K::kind(&()) == EndpointSlice::kind(&())
+        && keeps(is.labels.as_ref(), wanted.labels.as_ref())
+        && keeps(is.annotations.as_ref(), wanted.annotations.as_ref())
+        && owners(is).is_subset(&owners(wanted))
+}
+
 fn json_patch(meta: &ObjectMeta, operations: Value) -> Result<json_patch::Patch, WriteFailed> {
     let test = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version });
     let mut all = vec![test];
@@ -334,6 +355,8 @@ fn name(meta: &ObjectMeta) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::Service;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     #[test]
     fn a_refusal_is_stale_when_the_namespace_ends_and_final_when_a_permission_lacks() {
@@ -358,5 +381,28 @@ mod tests {
                 (true, "the object has changed meanwhile: no".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn an_apply_to_a_slice_that_keeps_labels_annotations_and_owners_removes_nothing() {
+        let base = mk_slice(&["app", "region"], "import");
+        let with = |wanted| removes_nothing(&base, &wanted);
+        let same = mk_slice(&["app", "region"], "import");
+        let more = mk_slice(&["app", "region", "zone"], "import");
+        assert_eq!((with(same), with(more)), (true, true));
+        let (fewer, other_owner) = (mk_slice(&["app"], "import"), mk_slice(&["app", "region"], "other"));
+        assert_eq!((with(fewer), with(other_owner)), (false, false));
+        // The lists of a Service are merged, so what is not named stays.
+        assert!(!removes_nothing(&Service::default(), &Service::default()));
+    }
+
+    fn mk_slice(labels: &[&str], owner: &str) -> EndpointSlice {
+        let owner = OwnerReference { uid: owner.to_owned(), ..OwnerReference::default() };
+        let metadata = ObjectMeta {
+            labels: Some(labels.iter().map(|label| ((*label).to_owned(), String::new())).collect()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        };
+        EndpointSlice { metadata, ..EndpointSlice::default() }
     }
 }

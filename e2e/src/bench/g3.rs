@@ -81,7 +81,7 @@ async fn measure(scale: &Scale) -> Result<Report> {
     let names: Vec<_> = (0..services).map(Exporters::service).collect();
     scene.numbers.are_there(&names).await?;
     let bare = Bare::new(west.client(), namespace.name(), services);
-    // The first change of a slice costs two requests, those after it one.
+    // Once to warm up.
     scene.at_once().await?;
     bare.apply(0).await?;
 

@@ -43,9 +43,8 @@ const SERVICES: u16 = 100;
 /// Of the goal.
 const MOST_RATIO: f64 = 1.5;
 const MOST_READY: f64 = 3.0;
-/// What the change costs that shows that all before it was worked on: the fields of a slice that was created are taken
-/// over, and it is applied.
-const PROBE_WRITES: f64 = 2.0;
+/// What the change costs that shows that all before it was worked on: its slice is applied.
+const PROBE_WRITES: f64 = 1.0;
 /// Something is broken when it takes longer.
 const LIMIT: Duration = Duration::from_secs(300);
 

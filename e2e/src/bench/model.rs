@@ -94,7 +94,7 @@ impl Model {
         let mut outbox = Outbox::new(timing, 1, 1, SystemClock.elapsed());
         let mut view = View::new(member.cluster.clone());
         for (key, spec, endpoints) in exports {
-            outbox.set(key.clone(), Arc::clone(spec), Arc::clone(endpoints));
+            outbox.set(key.clone(), Arc::clone(spec), Arc::clone(endpoints), None);
             view.set_own(key.clone(), Some(Arc::clone(endpoints)));
         }
         view.own_listed();

@@ -179,6 +179,7 @@ impl PlayedMember {
                 leaf: *leaf,
                 spec: Arc::clone(&spec),
                 endpoints: population.endpoints(self.cluster, service, true),
+                changed_at: None,
             })
             .collect();
         let synced = stream.finish(&ops).await?;
@@ -213,6 +214,7 @@ impl PlayedMember {
             leaf,
             replaces: None,
             endpoints: population.endpoints(self.cluster, service, change / population.services % 2 == 1),
+            changed_at: None,
         };
         let written = self.client.write(&self.member, told.version, &[op]).await?;
         for (key, result) in written.results {
