@@ -21,7 +21,7 @@ use mcs_core::names::{
     EVENT_FQDN_SKIPPED, FINALIZER_EXPORT,
 };
 use mcs_core::outbox;
-use mcs_core::time::{Timestamp, WallTime};
+use mcs_core::time::{Timestamp, WallMillis, WallTime};
 use serde_json::json;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -30,8 +30,12 @@ use tracing::{info, warn};
 /// How many dropped endpoints an Event names.
 const NAMED_DROPPED: usize = 5;
 
-/// Tells the outbox and the view what the cluster exports of `key` now.
-pub(crate) fn feed(lead: &Lead, key: &ServiceKey) -> (ExportObjects, Option<ExportInput>) {
+/// Tells the outbox and the view what the cluster exports of `key` now; if that is new, since `changed_at`.
+pub(crate) fn feed(
+    lead: &Lead,
+    key: &ServiceKey,
+    changed_at: Option<WallMillis>,
+) -> (ExportObjects, Option<ExportInput>) {
     let objects = lead.index.export_objects(key);
     let watched = lead.config.watches(&key.namespace);
     let input = if watched { facts::exported(&objects) } else { None };
@@ -39,7 +43,7 @@ pub(crate) fn feed(lead: &Lead, key: &ServiceKey) -> (ExportObjects, Option<Expo
         Some(Content { spec, endpoints, .. }) => {
             let exported = {
                 let mut outbox = lead.outbox();
-                outbox.set(key.clone(), Arc::clone(spec), Arc::clone(endpoints));
+                outbox.set(key.clone(), Arc::clone(spec), Arc::clone(endpoints), changed_at);
                 outbox.is_exported(key)
             };
             lead.view().set_own(key.clone(), exported.then(|| Arc::clone(endpoints)));
@@ -89,7 +93,7 @@ fn note_failure(lead: &Lead, service: &dyn Display, failed: &WriteFailed) -> Out
 }
 
 async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFailed> {
-    let (objects, input) = feed(lead, key);
+    let (objects, input) = feed(lead, key, lead.clock.wall_millis());
     lead.outbox_changed.notify_one();
     crate::subscription::queue_dirty(lead);
     if !lead.config.watches(&key.namespace) {

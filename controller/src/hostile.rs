@@ -103,7 +103,13 @@ fn look_at_export(index: &Index, key: &ServiceKey) {
 /// What is exported, as its registry reads it.
 fn look_at_call(key: &ServiceKey, spec: &Arc<ExportSpec>, endpoints: &Arc<EndpointSet>) {
     let (spec, endpoints) = (Arc::clone(spec), Arc::clone(endpoints));
-    let put = Op::Put { key: key.clone(), leaf: Leaf::of(key, &spec, &endpoints), spec, endpoints };
+    let put = Op::Put {
+        key: key.clone(),
+        leaf: Leaf::of(key, &spec, &endpoints),
+        spec,
+        endpoints,
+        changed_at: None,
+    };
     let mut reader = OpReader::default();
     let read = op(&put).into_iter().filter_map(|message| reader.push(message).unwrap()).collect::<Vec<_>>();
     reader.finish().unwrap();

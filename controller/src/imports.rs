@@ -17,7 +17,8 @@ use mcs_core::ids::ServiceKey;
 use mcs_core::model::IpFamily;
 use mcs_core::names;
 use mcs_core::plan::{Existing, Identity, Kind, Problem, Step, WantedSlice, plan};
-use mcs_core::view::{Applied, Decision};
+use mcs_core::time::WallMillis;
+use mcs_core::view::{Applied, Decision, Source};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -92,6 +93,8 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
             plan(key, &decision, &existing, &config).into_iter().partition(Step::is_write);
         // A namespace on its way out takes all in it along, and refuses what is new.
         if !writes.is_empty() && !namespace_is_there(lead, key).await? {
+            // That it waits for its namespace is no delay of a change.
+            changes(lead, key, &decision);
             return Ok(Outcome::Done);
         }
         lead.index.release(key);
@@ -144,6 +147,9 @@ async fn settle(
     if *decision == Decision::Remove {
         lead.view().removed(key);
     }
+    if let Some(now) = lead.clock.wall_millis() {
+        changes(lead, key, decision).into_iter().for_each(|at| lead.metrics.imported(now.since(at)));
+    }
     let mut told = BTreeSet::new();
     for report in reports {
         if let Step::Report(problem) = report {
@@ -158,6 +164,17 @@ async fn settle(
         return Outcome::Done;
     }
     Outcome::At(lead.clock.elapsed() + LOOK_AGAIN)
+}
+
+/// When the changes were seen in their clusters that have been applied since this was asked last.
+fn changes(lead: &Lead, key: &ServiceKey, decision: &Decision) -> Vec<WallMillis> {
+    let Decision::Apply(wanted) = decision else { return Vec::new() };
+    let mut view = lead.view();
+    let taken = wanted.sources.iter().filter_map(|(cluster, source)| match source {
+        Source::Show(shown) => view.take_change(key, cluster, shown),
+        Source::Keep => None,
+    });
+    taken.collect()
 }
 
 /// Whether the import's namespace can take objects. Where it is missing it is made if that was asked for; otherwise

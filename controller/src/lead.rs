@@ -138,7 +138,8 @@ impl Lead {
         };
         imports::seed(&lead);
         for key in lead.index.all_exports() {
-            exports::feed(&lead, &key);
+            // Since when it is so nobody knows.
+            exports::feed(&lead, &key, None);
             lead.index.exports.add(key);
         }
         for name in lead.index.nameless_exports() {

@@ -11,10 +11,12 @@ use mcs_runtime::kube::follow::CAUSES;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    Error, Gauge, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Error, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The prefix of all metrics of this program.
 pub(crate) const PREFIX: &str = "mcs_controller_";
@@ -22,6 +24,9 @@ pub(crate) const PREFIX: &str = "mcs_controller_";
 /// From half a millisecond, below which nothing is wrong, to above every limit of a call.
 const BUCKETS: [f64; 13] =
     [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// From the time that two API servers and a registry take, to minutes without a registry.
+const DELAYS: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
 
 /// What is written of each kind.
 const WRITES: [(&str, &[&str]); 5] = [
@@ -44,6 +49,7 @@ pub(crate) struct Metrics {
     writes: IntCounterVec,
     reconcile_errors: IntCounterVec,
     reconciled: HistogramVec,
+    import_delay: Histogram,
     syncs: IntCounterVec,
     registry_failures: IntCounterVec,
     connected: IntGaugeVec,
@@ -89,6 +95,16 @@ impl Metrics {
                 "How long rounds of work on one export or import took, from their begin; failed ones included",
                 &["kind"],
             )?,
+            import_delay: new.registered(Histogram::with_opts(
+                HistogramOpts::new(
+                    name("import_delay_seconds"),
+                    "Time from a change of endpoints in another cluster, when its controller saw it, until it was \
+                     applied here. It compares the clocks of two machines: as far as they differ it says that, and one \
+                     that is negative for it counts as 0. What was there before this replica led, what waited for its \
+                     namespace, and what comes from a controller or registry that tells no times is not observed",
+                )
+                .buckets(DELAYS.to_vec()),
+            ))?,
             syncs: new.counters(
                 "syncs_total",
                 "Comparisons of the whole export set with a registry, by what made them necessary",
@@ -175,6 +191,11 @@ impl Metrics {
     pub(crate) fn reconciled(&self, kind: &'static str, begun: Timestamp) {
         let took = self.clock.elapsed().since(begun);
         self.reconciled.with_label_values(&[kind]).observe(took.as_secs_f64());
+    }
+
+    /// A change of another cluster was applied, so long after it was seen there.
+    pub(crate) fn imported(&self, delay: Duration) {
+        self.import_delay.observe(delay.as_secs_f64());
     }
 
     /// A sync ended.

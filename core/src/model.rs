@@ -12,7 +12,7 @@ pub use packed::{Group, Groups, Members};
 pub use watched::{Change, Frame, MemberState, Object, ObjectKey, Part, PartSet, Section, Since};
 
 use crate::ids::{ClusterId, ClusterUid, ServiceKey};
-use crate::time::WallTime;
+use crate::time::{WallMillis, WallTime};
 use crate::version::{Fields, Leaf, Version};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -325,6 +325,8 @@ pub struct Export {
     pub spec: Arc<ExportSpec>,
     /// The endpoints.
     pub endpoints: Arc<EndpointSet>,
+    /// When its owner saw the change that made it so, where it said so.
+    pub changed_at: Option<WallMillis>,
 }
 
 /// What a registry holds of an export, as far as its owner cannot know it: the endpoints are the owner's.

@@ -27,7 +27,7 @@ pub use calls::{Answer, Call, Failure, OpAnswer, Process, Progress, SyncCause};
 use crate::ids::ServiceKey;
 use crate::model::{EndpointSet, ExportSpec, HeldExport};
 use crate::registry::Op;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, WallMillis};
 use crate::timing::Timing;
 use crate::version::{Leaf, Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +46,9 @@ struct State {
     leaf: Leaf,
     spec: Arc<ExportSpec>,
     endpoints: Arc<EndpointSet>,
+    /// When it was seen to have become so, until a registry has taken it; not of what was so already when this leader
+    /// began.
+    changed_at: Option<WallMillis>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,8 +161,14 @@ impl Outbox {
         }
     }
 
-    /// The cluster exports `key` so; equal content changes nothing.
-    pub fn set(&mut self, key: ServiceKey, spec: Arc<ExportSpec>, endpoints: Arc<EndpointSet>) {
+    /// The cluster exports `key` so, since `changed_at` where that was seen; equal content changes nothing.
+    pub fn set(
+        &mut self,
+        key: ServiceKey,
+        spec: Arc<ExportSpec>,
+        endpoints: Arc<EndpointSet>,
+        changed_at: Option<WallMillis>,
+    ) {
         let leaf = Leaf::of(&key, &spec, &endpoints);
         if self.exports.get(&key).is_some_and(|known| known.leaf == leaf) {
             return;
@@ -167,7 +176,7 @@ impl Outbox {
         if !self.refusal_stands(&key, &spec) {
             self.refused.remove(&key);
         }
-        self.exports.insert(key.clone(), State { leaf, spec, endpoints });
+        self.exports.insert(key.clone(), State { leaf, spec, endpoints, changed_at });
         self.compare(key);
     }
 
@@ -303,6 +312,7 @@ impl Outbox {
                     leaf: state.leaf,
                     replaces,
                     endpoints: Arc::clone(&state.endpoints),
+                    changed_at: state.changed_at,
                 },
                 Some(state) => put(&key, state),
             });

@@ -34,7 +34,7 @@ pub use restore::Restored;
 use crate::ids::{Build, ClusterId, ClusterUid, Epoch, Instance, Region, ServiceKey};
 use crate::lease::{Census, Hold, JudgingClock};
 use crate::model::{Change, EndpointSet, ExportSpec, MemberState, Object, ObjectKey};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, WallMillis};
 use crate::timing::Timing;
 use crate::validate::Refusal;
 use crate::version::{Leaf, Sum, Version};
@@ -109,6 +109,9 @@ pub enum Op {
         spec: Arc<ExportSpec>,
         /// The endpoints.
         endpoints: Arc<EndpointSet>,
+        /// When the owner saw the change that this is, where it says so. No part of the content: nothing is told again
+        /// because only this is another.
+        changed_at: Option<WallMillis>,
     },
     /// Puts the endpoints of an export whose definition stands.
     PutEndpoints {
@@ -121,6 +124,8 @@ pub enum Op {
         replaces: Option<Leaf>,
         /// The endpoints.
         endpoints: Arc<EndpointSet>,
+        /// As of a put.
+        changed_at: Option<WallMillis>,
     },
     /// Deletes an export.
     Delete {

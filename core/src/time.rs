@@ -80,6 +80,28 @@ impl fmt::Display for WallTime {
     }
 }
 
+/// A moment on the wall clock in whole milliseconds, to tell how long something took from one machine to another. No
+/// decision is made from it: the clocks may differ by more than what is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WallMillis(std::num::NonZeroU64);
+
+impl WallMillis {
+    /// The moment `millis` milliseconds after 1970-01-01T00:00:00Z; none that is not after it.
+    pub fn from_unix_millis(millis: i64) -> Option<Self> {
+        std::num::NonZeroU64::new(u64::try_from(millis).ok()?).map(Self)
+    }
+
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    pub const fn unix_millis(self) -> u64 {
+        self.0.get()
+    }
+
+    /// How long after `earlier` this is; zero when it is not after.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
 /// Where a program reads the time; the one real implementation is in `mcs-runtime`.
 pub trait Clock: Send + Sync + 'static {
     /// Now, on the clock that no one sets.
@@ -95,6 +117,10 @@ pub trait Clock: Send + Sync + 'static {
     fn wall_at(&self, then: Timestamp) -> WallTime {
         let passed = self.elapsed().since(then).as_nanos();
         WallTime::from_unix_nanos(self.wall_nanos().saturating_sub_unsigned(passed))
+    }
+    /// Now, on the wall clock, in milliseconds.
+    fn wall_millis(&self) -> Option<WallMillis> {
+        WallMillis::from_unix_millis(i64::try_from(self.wall_nanos() / 1_000_000).ok()?)
     }
 }
 
@@ -171,5 +197,17 @@ mod tests {
         }
         clock.set_wall(WallTime::from_unix_secs(50));
         assert_eq!(clock.wall_at(then), WallTime::from_unix_secs(48));
+    }
+
+    #[test]
+    fn time_that_went_back_between_two_machines_is_none() {
+        let at = |millis| WallMillis::from_unix_millis(millis).expect("a moment after 1970");
+        let passed = [at(7_250).since(at(7_000)), at(7_000).since(at(7_000)), at(7_000).since(at(7_250))];
+        assert_eq!(passed, [Duration::from_millis(250), Duration::ZERO, Duration::ZERO]);
+    }
+
+    #[test]
+    fn what_is_not_after_1970_is_no_moment() {
+        assert_eq!([0, -1, i64::MIN].map(WallMillis::from_unix_millis), [None; 3]);
     }
 }

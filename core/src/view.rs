@@ -29,6 +29,7 @@ mod known;
 
 use crate::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use crate::model::{Conflict, EndpointSet, GoodPort, ImportDefinition, Section};
+use crate::time::WallMillis;
 use crate::version::Version;
 use frames::Watch;
 use held::Held;
@@ -259,6 +260,20 @@ impl View {
     /// Whether a snapshot was told to its end and the registry knows every cluster, as far as the watch still says.
     pub const fn is_complete(&self) -> bool {
         self.watch.complete
+    }
+
+    /// When the change of `key` in `cluster` was seen there that made its endpoints those of `shown`, which are applied now;
+    /// each is told once. None of what the first snapshot told, which may have changed long before this view began, nor of
+    /// the own cluster.
+    pub fn take_change(
+        &mut self,
+        key: &ServiceKey,
+        cluster: &ClusterId,
+        shown: &Shown,
+    ) -> Option<WallMillis> {
+        let known = self.services.get_mut(key)?.sources.get_mut(cluster)?;
+        let told = known.told.as_mut().filter(|told| Arc::ptr_eq(&told.object.endpoints, &shown.endpoints));
+        told?.object.changed_at.take()
     }
 
     /// Where a broken watch can go on; none while a snapshot is half told.

@@ -4,7 +4,7 @@ use mcs_core::ids::{Epoch, ServiceKey};
 use mcs_core::model::{EndpointMap, EndpointSet, ExportSpec, GroupKey, HeldExport, IpFamily};
 use mcs_core::outbox::{Answer, Call, Failure, OpAnswer, Outbox, Process, Progress, SyncCause};
 use mcs_core::registry::Op;
-use mcs_core::time::Timestamp;
+use mcs_core::time::{Timestamp, WallMillis};
 use mcs_core::timing::{MAX_LEASE, MIN_LEASE, Timing};
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -159,6 +159,40 @@ fn a_sync_that_is_refused_what_another_registry_took_is_not_repeated_for_ever() 
     assert_eq!(test.call(), Some(Call::Renew { version: Version::new(7, 4), sum: Sum::EMPTY }));
     test.answer(renewed(false));
     assert_eq!((test.call(), test.progress("cart")), (None, Some(Progress::Refused(refusal()))));
+}
+
+#[test]
+fn a_change_is_sent_with_the_time_at_which_it_was_seen_first() {
+    let mut test = TestOutbox::steady();
+    for (content, millis) in [(1, 7_000), (2, 8_000), (2, 9_000)] {
+        let at = WallMillis::from_unix_millis(millis);
+        test.outbox.set(key("cart"), Arc::default(), Arc::new(endpoints(content)), at);
+    }
+    let Some(Call::Write { ops, .. }) = test.call() else { panic!("nothing is sent") };
+    let [Op::Put { leaf: sent, changed_at, .. }] = &ops[..] else { panic!("{ops:?}") };
+    assert_eq!((*sent, *changed_at), (leaf("cart", 2), WallMillis::from_unix_millis(8_000)));
+}
+
+/// A registry that restarts is told everything anew, which is no change to anyone.
+#[test]
+fn what_a_registry_has_taken_has_no_time_when_it_is_told_again() {
+    let mut test = TestOutbox::steady();
+    let at = WallMillis::from_unix_millis(7_000);
+    test.outbox.set(key("cart"), Arc::default(), Arc::new(endpoints(1)), at);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    test.answer(Answer::Written(vec![(key("cart"), Ok(()))]));
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(Answer::RenewFailed(Failure::UnknownMember));
+    test.outbox.set(key("pay"), Arc::default(), Arc::new(endpoints(1)), at);
+    test.register(true);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    let mut times = Vec::new();
+    for op in test.outbox.sync_ops(&[key("cart"), key("pay")]) {
+        let Op::Put { key, changed_at, .. } = op else { panic!("{op:?}") };
+        times.push((key.name.to_string(), changed_at));
+    }
+    assert_eq!(times, [("cart".to_owned(), None), ("pay".to_owned(), at)]);
 }
 
 #[test]
@@ -858,7 +892,7 @@ impl TestOutbox {
     }
 
     fn set_spec(&mut self, name: &str, spec: ExportSpec, content: u8) {
-        self.outbox.set(key(name), Arc::new(spec), Arc::new(endpoints(content)));
+        self.outbox.set(key(name), Arc::new(spec), Arc::new(endpoints(content)), None);
     }
 
     fn call(&mut self) -> Option<Call> {
@@ -908,7 +942,7 @@ fn put(name: &str, content: u8) -> Op {
 fn put_spec(name: &str, spec: ExportSpec, content: u8) -> Op {
     let (key, endpoints) = (key(name), Arc::new(endpoints(content)));
     let leaf = Leaf::of(&key, &spec, &endpoints);
-    Op::Put { key, leaf, spec: Arc::new(spec), endpoints }
+    Op::Put { key, leaf, spec: Arc::new(spec), endpoints, changed_at: None }
 }
 
 fn held(name: &str, content: u8) -> HeldExport {
@@ -946,6 +980,7 @@ fn put_endpoints(name: &str, before: u8, content: u8) -> Op {
         leaf: leaf(name, content),
         replaces: Some(leaf(name, before)),
         endpoints: Arc::new(endpoints(content)),
+        changed_at: None,
     }
 }
 

@@ -2,6 +2,8 @@
 
 #[path = "view/absence.rs"]
 mod absence;
+#[path = "view/changes.rs"]
+mod changes;
 #[path = "view/feed.rs"]
 mod feed;
 #[path = "view/kept.rs"]

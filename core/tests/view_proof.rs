@@ -159,7 +159,7 @@ fn part(at: &str, endpoints: u8) -> Part {
         set.insert(group.clone(), [10, 0, 0, number].into(), Endpoint::default());
     }
     let leaf = Leaf::from_bytes([endpoints; 16]);
-    Part { uid: uid("east"), version: version(at), leaf, endpoints: Arc::new(set.pack()) }
+    Part { uid: uid("east"), version: version(at), leaf, endpoints: Arc::new(set.pack()), changed_at: None }
 }
 
 fn header(at: &str) -> Header {

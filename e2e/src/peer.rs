@@ -112,7 +112,13 @@ impl Peer {
         let mut ops = Vec::new();
         for (key, spec, endpoints) in exports {
             told.exports.insert(key.clone(), (Arc::clone(&spec), Arc::clone(&endpoints)));
-            ops.push(Op::Put { leaf: Leaf::of(&key, &spec, &endpoints), key, spec, endpoints });
+            ops.push(Op::Put {
+                leaf: Leaf::of(&key, &spec, &endpoints),
+                key,
+                spec,
+                endpoints,
+                changed_at: None,
+            });
         }
         self.session.write(&mut told, &ops).await
     }
@@ -154,7 +160,13 @@ impl Session {
         let put = |key: ServiceKey| {
             let (spec, endpoints) = told.exports.get(&key)?;
             let leaf = Leaf::of(&key, spec, endpoints);
-            Some(Op::Put { key, leaf, spec: Arc::clone(spec), endpoints: Arc::clone(endpoints) })
+            Some(Op::Put {
+                key,
+                leaf,
+                spec: Arc::clone(spec),
+                endpoints: Arc::clone(endpoints),
+                changed_at: None,
+            })
         };
         let ops: Vec<_> = wants.into_iter().filter_map(put).collect();
         stream.finish(&ops).await?;

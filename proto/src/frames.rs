@@ -89,6 +89,7 @@ fn part_steps(key: &ServiceKey, cluster: &ClusterId, part: &Part) -> Vec<Step> {
         version: Some(part.version.into()),
         leaf: part.leaf.to_bytes().to_vec(),
         endpoints: chunks.next(),
+        changed_at: part.changed_at.map(Into::into),
     });
     std::iter::once(first).chain(chunks.map(Step::Chunk)).collect()
 }
@@ -201,6 +202,7 @@ impl FrameReader {
             version: read_version(told.version)?,
             leaf: read_leaf(&told.leaf)?,
             endpoints: Arc::default(),
+            changed_at: told.changed_at.and_then(Into::into),
         };
         let key = ObjectKey::Part(key, ClusterId::new(told.cluster)?);
         self.go_on(PendingPart { revision, key, part, endpoints: SetReader::default() }, told.endpoints)

@@ -3,7 +3,7 @@
 //!
 //! Own types, since those of `pbjson-types` write times with `+00:00`.
 
-use mcs_core::time::WallTime;
+use mcs_core::time::{WallMillis, WallTime};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -33,6 +33,22 @@ impl From<WallTime> for Timestamp {
 impl From<Timestamp> for WallTime {
     fn from(time: Timestamp) -> Self {
         Self::from_unix_secs(time.seconds)
+    }
+}
+
+impl From<WallMillis> for Timestamp {
+    fn from(time: WallMillis) -> Self {
+        let millis = i64::try_from(time.unix_millis()).unwrap_or(i64::MAX);
+        let nanos = i32::try_from(millis % 1_000 * 1_000_000).unwrap_or_default();
+        Self { seconds: millis / 1_000, nanos }
+    }
+}
+
+/// None of what is not after 1970, or further away than can be counted: then nothing is known.
+impl From<Timestamp> for Option<WallMillis> {
+    fn from(time: Timestamp) -> Self {
+        let millis = time.seconds.checked_mul(1_000)?.checked_add(i64::from(time.nanos) / 1_000_000)?;
+        WallMillis::from_unix_millis(millis)
     }
 }
 

@@ -191,7 +191,7 @@ fn mk_put(namespace: &str, name: &str, created_at: i64, ports: &[Port], addresse
     };
     let endpoints = endpoints.pack();
     let leaf = Leaf::of(&key, &spec, &endpoints);
-    Op::Put { key, leaf, spec: Arc::new(spec), endpoints: Arc::new(endpoints) }
+    Op::Put { key, leaf, spec: Arc::new(spec), endpoints: Arc::new(endpoints), changed_at: None }
 }
 
 fn mk_port(name: &str, protocol: Protocol, port: u16) -> Port {

@@ -2,6 +2,7 @@
 
 use super::{EndpointSet, Header};
 use crate::ids::{Build, ClusterId, ClusterUid, Epoch, Region, ServiceKey};
+use crate::time::WallMillis;
 use crate::version::{Leaf, Sum, Version};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,6 +68,9 @@ pub struct Part {
     pub leaf: Leaf,
     /// The endpoints.
     pub endpoints: Arc<EndpointSet>,
+    /// When the owner saw the change that made them so, where it said so: to tell how long changes take, and for nothing
+    /// else.
+    pub changed_at: Option<WallMillis>,
 }
 
 /// All parts of one cluster, by what they add up to: two sets that are equal here have equal content, whatever

@@ -104,7 +104,8 @@ impl Outbox {
             return Some(state.clone());
         }
         let (spec, endpoints) = (Arc::clone(&self.told.get(key)?.spec), Arc::clone(&state.endpoints));
-        Some(State { leaf: Leaf::of(key, &spec, &endpoints), spec, endpoints })
+        let changed_at = state.changed_at;
+        Some(State { leaf: Leaf::of(key, &spec, &endpoints), spec, endpoints, changed_at })
     }
 
     /// Whether the refusal of an export holds for `spec` too, while the registry has it under another definition.
@@ -180,7 +181,12 @@ impl Outbox {
 
     pub(super) fn compare(&mut self, key: ServiceKey) {
         let claimed = self.claim(&key).map(|claim| claim.leaf);
-        if claimed == self.told.get(&key).map(|held| held.leaf) {
+        let held = self.told.get(&key).map(|held| held.leaf);
+        if let Some(state) = self.exports.get_mut(&key).filter(|state| held == Some(state.leaf)) {
+            // A registry has taken it: told again, to this one or another, it is no change any more.
+            state.changed_at = None;
+        }
+        if claimed == held {
             self.pending.remove(&key);
         } else {
             self.pending.insert(key.clone());
@@ -215,6 +221,7 @@ pub(super) fn put(key: &ServiceKey, state: &State) -> Op {
         leaf: state.leaf,
         spec: Arc::clone(&state.spec),
         endpoints: Arc::clone(&state.endpoints),
+        changed_at: state.changed_at,
     }
 }
 

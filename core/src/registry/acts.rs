@@ -255,15 +255,15 @@ fn apply(
     act: &mut Act,
 ) -> OpOutcome {
     let (key, export) = match op {
-        Op::Put { key, leaf, spec, endpoints } => {
+        Op::Put { key, leaf, spec, endpoints, changed_at } => {
             if !member.exports.contains_key(&key)
                 && let Some(full) = member.is_full(limit)
             {
                 return Err(full);
             }
-            (key, Export { version, leaf, spec, endpoints })
+            (key, Export { version, leaf, spec, endpoints, changed_at })
         }
-        Op::PutEndpoints { key, leaf, replaces, endpoints } => {
+        Op::PutEndpoints { key, leaf, replaces, endpoints, changed_at } => {
             let refused = |held: &str| {
                 Refusal::new("spec", format!("{held} export {key} is held here: put it with its definition"))
             };
@@ -272,7 +272,7 @@ fn apply(
                 return Err(refused("another state of"));
             }
             let spec = known.spec.clone();
-            (key, Export { version, leaf, spec, endpoints })
+            (key, Export { version, leaf, spec, endpoints, changed_at })
         }
         Op::Delete { key } => {
             delete(member, services, cluster, &key, act);

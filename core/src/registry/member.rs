@@ -300,6 +300,7 @@ impl Member {
             version: export.version,
             leaf: export.leaf,
             endpoints: export.endpoints.clone(),
+            changed_at: export.changed_at,
         })
     }
 }

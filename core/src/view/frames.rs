@@ -21,6 +21,8 @@ pub(super) struct Watch {
     pub(super) snapshot: u64,
     /// Whether the last of them was told to its end.
     pub(super) ended: bool,
+    /// Whether any was.
+    told: bool,
     /// Whether the registry knows every cluster, by its last word on the stream that lives.
     pub(super) complete: bool,
     /// Since when it has said so without a break.
@@ -123,6 +125,7 @@ impl View {
     /// The snapshot is told: what it did not name is not in this view.
     fn end(&mut self) {
         self.watch.ended = true;
+        self.watch.told = true;
         let snapshot = self.watch.snapshot;
         let (own, by_cluster) = (&self.own, &self.by_cluster);
         self.clusters.retain(|id, cluster| {
@@ -235,6 +238,14 @@ impl View {
         self.raise_floor(&key, cluster);
         let service = self.services.entry(key.clone()).or_default();
         let known = service.sources.entry(cluster.clone()).or_default();
+        let is_change = self.watch.told;
+        let pending = known.told.as_ref().and_then(|told| told.object.changed_at);
+        let part = part.map(|part| {
+            // The same content once more, as in a new snapshot, is no change.
+            let again = known.leaf.replace(part.leaf) == Some(part.leaf);
+            let changed_at = if again { pending } else { part.changed_at.filter(|_| is_change) };
+            Part { changed_at, ..part }
+        });
         known.told = part.map(|object| Told { object, snapshot: self.watch.snapshot });
         self.by_cluster.entry(cluster.clone()).or_default().insert(key.clone());
         self.prune(&key);

@@ -4,7 +4,7 @@ use super::AppliedSource;
 use crate::ids::{ClusterId, ClusterUid, ServiceKey};
 use crate::model::{Header, Part, Section};
 use crate::time::Timestamp;
-use crate::version::Version;
+use crate::version::{Leaf, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ impl Cluster {
 pub(super) struct Known {
     /// The endpoints, as told last; those that a snapshot did not name go at its end.
     pub(super) told: Option<Told<Part>>,
+    /// The content that was told last, also while it is not listed.
+    pub(super) leaf: Option<Leaf>,
     /// The newest statement that counted.
     pub(super) floor: Option<(ClusterUid, Version)>,
     /// What is applied of it here.

@@ -3,8 +3,9 @@
 use crate::fixture::{
     Fixture, POLICY, cluster, delete, leaf_of, put, put_endpoints, put_spec, spec, too_many, uid_of,
 };
-use mcs_core::model::ServiceType;
+use mcs_core::model::{Object, ServiceType};
 use mcs_core::registry::{Op, Policy, Refused};
+use mcs_core::time::WallMillis;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum};
 use std::time::Duration;
@@ -69,6 +70,37 @@ fn equal_content_under_a_new_version_tells_the_members_version_only() {
     assert_eq!(fixture.told(), ["east active whole 1.3"]);
 }
 
+/// When a change was seen is told with it; without a change it is no news.
+#[test]
+fn the_time_of_a_change_is_told_with_it_and_another_time_alone_changes_nothing() {
+    let mut fixture = Fixture::with_members(&["east"]);
+    let at = |op, millis| {
+        let changed_at = WallMillis::from_unix_millis(millis);
+        match op {
+            Op::Put { key, leaf, spec, endpoints, .. } => Op::Put { key, leaf, spec, endpoints, changed_at },
+            Op::PutEndpoints { key, leaf, replaces, endpoints, .. } => {
+                Op::PutEndpoints { key, leaf, replaces, endpoints, changed_at }
+            }
+            op @ Op::Delete { .. } => op,
+        }
+    };
+    let mut seen = Vec::new();
+    for (act, op) in [
+        ("1.2", at(put("web", &["10.1.0.1"]), 7_000)),
+        ("1.3", at(put_endpoints("web", &["10.1.0.2"]), 8_000)),
+        ("1.4", at(put_endpoints("web", &["10.1.0.2"]), 9_000)),
+    ] {
+        fixture.wrote("east", act, vec![op]);
+        let parts =
+            std::iter::from_fn(|| fixture.registry.next_change()).filter_map(|change| match change.object {
+                Some(Object::Part(part)) => part.changed_at.map(WallMillis::unix_millis),
+                _ => None,
+            });
+        seen.push(parts.collect::<Vec<_>>());
+    }
+    assert_eq!(seen, [vec![7_000], vec![8_000], vec![]]);
+}
+
 #[test]
 fn an_act_older_than_the_newest_is_answered_but_ignored() {
     let mut fixture = Fixture::with_members(&["east"]);
@@ -111,7 +143,7 @@ fn endpoints_that_replace_another_state_than_is_held_are_refused() {
     fixture.wrote("east", "1.2", vec![held.clone()]);
     let replacing = |before: Leaf, addresses| match put_endpoints("web", addresses) {
         Op::PutEndpoints { key, leaf, endpoints, .. } => {
-            Op::PutEndpoints { key, leaf, replaces: Some(before), endpoints }
+            Op::PutEndpoints { key, leaf, replaces: Some(before), endpoints, changed_at: None }
         }
         op => op,
     };

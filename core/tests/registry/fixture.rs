@@ -234,6 +234,7 @@ pub(crate) fn lists(registry: &Registry) -> BTreeMap<ObjectKey, Object> {
                 version: export.version,
                 leaf: export.leaf,
                 endpoints: export.endpoints.clone(),
+                changed_at: export.changed_at,
             };
             objects.insert(ObjectKey::Part(key.clone(), name.clone()), Object::Part(part));
         }
@@ -281,13 +282,13 @@ pub(crate) fn put(service: &str, addresses: &[&str]) -> Op {
 pub(crate) fn put_spec(service: &str, spec: ExportSpec, addresses: &[&str]) -> Op {
     let (key, endpoints) = (key(service), endpoints(addresses));
     let leaf = Leaf::of(&key, &spec, &endpoints);
-    Op::Put { key, leaf, spec: Arc::new(spec), endpoints: Arc::new(endpoints) }
+    Op::Put { key, leaf, spec: Arc::new(spec), endpoints: Arc::new(endpoints), changed_at: None }
 }
 
 pub(crate) fn put_endpoints(service: &str, addresses: &[&str]) -> Op {
     let (key, endpoints) = (key(service), endpoints(addresses));
     let leaf = Leaf::of(&key, &spec(), &endpoints);
-    Op::PutEndpoints { key, leaf, replaces: None, endpoints: Arc::new(endpoints) }
+    Op::PutEndpoints { key, leaf, replaces: None, endpoints: Arc::new(endpoints), changed_at: None }
 }
 
 pub(crate) fn delete(service: &str) -> Op {

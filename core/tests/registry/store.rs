@@ -9,9 +9,9 @@ use mcs_core::version::Sum;
 /// A member that a store holds as of 3.4, exporting what `ops` put.
 fn stored(name: &str, ops: &[Op], sum: Sum, state: MemberState) -> Restored {
     let exports = ops.iter().map(|op| match op {
-        Op::Put { key, leaf, spec, endpoints } => {
+        Op::Put { key, leaf, spec, endpoints, .. } => {
             let (spec, endpoints) = (spec.clone(), endpoints.clone());
-            (key.clone(), Export { version: version("3.3"), leaf: *leaf, spec, endpoints })
+            (key.clone(), Export { version: version("3.3"), leaf: *leaf, spec, endpoints, changed_at: None })
         }
         other => panic!("{other:?} is not held by a store"),
     });

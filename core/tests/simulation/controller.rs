@@ -241,7 +241,7 @@ impl Controller {
                 let leaf = Leaf::of(key, spec, endpoints);
                 self.refused.retain(|refused, as_it_was| refused != key || *as_it_was == leaf);
                 self.exports.insert(key.clone(), (leaf, Arc::clone(endpoints)));
-                self.outbox.set(key.clone(), Arc::clone(spec), Arc::clone(endpoints));
+                self.outbox.set(key.clone(), Arc::clone(spec), Arc::clone(endpoints), None);
             }
             None => {
                 self.exports.remove(key);

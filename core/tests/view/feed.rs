@@ -6,7 +6,7 @@ use mcs_core::model::{
     ImportDefinition, IpFamily, MemberState, Object, ObjectKey, Part, PartSet, Participant, Port, Protocol,
     Section,
 };
-use mcs_core::time::Timestamp;
+use mcs_core::time::{Timestamp, WallMillis};
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_core::view::{Applied, AppliedSource, Decision, NotHeld, Source, View};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,8 @@ pub(crate) const BUILD: &str = "1.0.0";
 pub(crate) struct Feed {
     pub(crate) view: View,
     pub(crate) now: Timestamp,
+    /// When the changes of the parts that are told were seen.
+    pub(crate) changed_at: Option<WallMillis>,
     revision: u64,
     applied: Applied,
 }
@@ -35,7 +37,13 @@ impl Feed {
     pub(crate) fn new() -> Self {
         let mut view = View::new(id("gamma"));
         view.own_listed();
-        Self { view, now: Timestamp::from_millis(1_000), revision: 0, applied: Applied::default() }
+        Self {
+            view,
+            now: Timestamp::from_millis(1_000),
+            changed_at: None,
+            revision: 0,
+            applied: Applied::default(),
+        }
     }
 
     /// A view whose first snapshot listed `gamma` and one export of `alpha` with one endpoint, which is applied.
@@ -112,6 +120,7 @@ impl Feed {
     /// The leaf is the first address.
     fn part_for(&mut self, key: ServiceKey, cluster: &str, life: &str, seq: u64, addresses: &[u8]) {
         let part = Part {
+            changed_at: self.changed_at,
             uid: uid(life, cluster),
             version: Version::new(1, seq),
             leaf: Leaf::from_bytes([addresses.first().copied().unwrap_or_default(); 16]),

@@ -9,6 +9,7 @@ use mcs_core::ids::{Build, ClusterId, ClusterUid, ClustersetId, Instance, Servic
 use mcs_core::model::{EndpointSet, ExportSpec, HeldExport};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::text::shown;
+use mcs_core::time::WallMillis;
 use mcs_core::validate::{Dropped, Refusal, check_endpoints, check_export};
 use mcs_core::version::{Leaf, Version};
 use prost::Message;
@@ -83,10 +84,10 @@ pub fn read_write_head(request: &mut pb::WriteRequest) -> Result<(Member, Versio
 
 /// A change as messages: itself, then the further chunks of its endpoints.
 pub fn op(op: &Op) -> Vec<pb::Op> {
-    let (key, leaf, spec, endpoints) = match op {
+    let (key, leaf, spec, endpoints, changed_at) = match op {
         Op::Delete { key } => return vec![with_key(key, Act::Delete(pb::DeleteExport {}))],
-        Op::Put { key, leaf, spec, endpoints } => (key, leaf, Some(spec), endpoints),
-        Op::PutEndpoints { key, leaf, endpoints, .. } => (key, leaf, None, endpoints),
+        Op::Put { key, leaf, spec, endpoints, changed_at } => (key, leaf, Some(spec), endpoints, changed_at),
+        Op::PutEndpoints { key, leaf, endpoints, changed_at, .. } => (key, leaf, None, endpoints, changed_at),
     };
     let leaf = leaf.to_bytes().to_vec();
     let mut chunks = split(endpoints).into_iter();
@@ -95,7 +96,8 @@ pub fn op(op: &Op) -> Vec<pb::Op> {
         Some(spec) => Act::Put(pb::PutExport { leaf, spec: Some(spec.as_ref().into()), endpoints }),
         None => Act::PutEndpoints(pb::PutEndpoints { leaf, endpoints, replaces: replaces(op) }),
     };
-    std::iter::once(first).chain(chunks.map(Act::Chunk)).map(|act| with_key(key, act)).collect()
+    let first = pb::Op { changed_at: changed_at.map(Into::into), ..with_key(key, first) };
+    std::iter::once(first).chain(chunks.map(|chunk| with_key(key, Act::Chunk(chunk)))).collect()
 }
 
 /// The hash of the state that endpoints change; empty where that may be any.
@@ -107,7 +109,7 @@ fn replaces(op: &Op) -> Vec<u8> {
 }
 
 fn with_key(key: &ServiceKey, act: Act) -> pb::Op {
-    pb::Op { key: Some(key.into()), act: Some(act) }
+    pb::Op { key: Some(key.into()), act: Some(act), changed_at: None }
 }
 
 /// A change as it was read, complete with its endpoints.
@@ -135,12 +137,12 @@ fn check(op: Op, mut dropped: Vec<Dropped>) -> Result<(Op, Vec<Dropped>), Refusa
     };
     let op = match op {
         Op::Delete { key } => Op::Delete { key },
-        Op::PutEndpoints { key, leaf, replaces, endpoints } => {
-            Op::PutEndpoints { key, leaf, replaces, endpoints: checked(&endpoints) }
+        Op::PutEndpoints { key, leaf, replaces, endpoints, changed_at } => {
+            Op::PutEndpoints { key, leaf, replaces, endpoints: checked(&endpoints), changed_at }
         }
-        Op::Put { key, leaf, spec, endpoints } => {
+        Op::Put { key, leaf, spec, endpoints, changed_at } => {
             check_export(&key, &spec)?;
-            Op::Put { key, leaf, spec, endpoints: checked(&endpoints) }
+            Op::Put { key, leaf, spec, endpoints: checked(&endpoints), changed_at }
         }
     };
     Ok((op, dropped))
@@ -156,6 +158,7 @@ pub struct OpReader {
 struct Pending {
     key: pb::ServiceKey,
     head: Result<Head, Refusal>,
+    changed_at: Option<WallMillis>,
     endpoints: SetReader,
 }
 
@@ -174,6 +177,7 @@ impl OpReader {
     /// When the message does not fit those before it, which ends the stream.
     pub fn push(&mut self, op: pb::Op) -> Result<Option<ReadOp>, Refusal> {
         let key = op.key.unwrap_or_default();
+        let changed_at = op.changed_at.and_then(Into::into);
         let read_key = || read_key(Some(&key));
         let (head, endpoints) = match (op.act, self.pending.take()) {
             (Some(Act::Chunk(chunk)), Some(pending)) if pending.key == key => {
@@ -203,7 +207,7 @@ impl OpReader {
                 (read_put(read_key(), &put.leaf, None, &put.replaces), put.endpoints)
             }
         };
-        let pending = Pending { key, head, endpoints: SetReader::default() };
+        let pending = Pending { key, head, changed_at, endpoints: SetReader::default() };
         Ok(self.go_on(pending, endpoints))
     }
 
@@ -212,12 +216,13 @@ impl OpReader {
             self.pending = Some(pending);
             return None;
         }
+        let changed_at = pending.changed_at;
         let read = pending.head.and_then(|head| {
             let (endpoints, dropped) = pending.endpoints.finish()?;
             let (key, leaf, endpoints) = (head.key, head.leaf, Arc::new(endpoints));
             let op = match head.spec {
-                Some(spec) => Op::Put { key, leaf, spec: Arc::new(spec), endpoints },
-                None => Op::PutEndpoints { key, leaf, replaces: head.replaces, endpoints },
+                Some(spec) => Op::Put { key, leaf, spec: Arc::new(spec), endpoints, changed_at },
+                None => Op::PutEndpoints { key, leaf, replaces: head.replaces, endpoints, changed_at },
             };
             Ok((op, dropped))
         });

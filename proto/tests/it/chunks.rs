@@ -5,6 +5,7 @@ use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
 use mcs_core::merge::{Exported, merge};
 use mcs_core::model::{Change, ExportSpec, Frame, Object, ObjectKey, Part, Port, Protocol};
 use mcs_core::registry::Op;
+use mcs_core::time::WallMillis;
 use mcs_core::version::{Leaf, Version};
 use mcs_proto::chunks::{CHUNK_BYTES, SetReader, pack, split};
 use mcs_proto::convert::{self, OpReader};
@@ -41,6 +42,7 @@ fn a_part_in_chunks_is_one_frame_and_a_break_within_it_is_an_error() {
             version: Version::new(1, 2),
             leaf: Leaf::default(),
             endpoints: Arc::new(many(30_000)),
+            changed_at: WallMillis::from_unix_millis(1_700_000_000_123),
         })),
     };
     let steps = change_steps(&change);
@@ -105,6 +107,7 @@ fn a_stream_that_ends_within_a_set_gives_no_change() {
         leaf: Leaf::default(),
         replaces: None,
         endpoints: Arc::new(many(30_000)),
+        changed_at: None,
     };
     let mut reader = OpReader::default();
     let messages = convert::op(&op);

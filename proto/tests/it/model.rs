@@ -7,7 +7,7 @@ use mcs_core::model::{
     ObjectKey, Part, PartSet, Participant, Port, Protocol, Section, ServiceType, SessionAffinity,
 };
 use mcs_core::registry::Op;
-use mcs_core::time::WallTime;
+use mcs_core::time::{WallMillis, WallTime};
 use mcs_core::version::{Leaf, Sum, Version};
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
@@ -147,17 +147,31 @@ pub(crate) fn endpoints() -> impl Strategy<Value = EndpointSet> {
 
 pub(crate) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        (key(), leaf(), spec(), endpoints()).prop_map(|(key, leaf, spec, endpoints)| Op::Put {
-            key,
-            leaf,
-            spec: Arc::new(spec),
-            endpoints: Arc::new(endpoints)
-        }),
-        (key(), leaf(), of(leaf()), endpoints()).prop_map(|(key, leaf, replaces, endpoints)| {
-            Op::PutEndpoints { key, leaf, replaces, endpoints: Arc::new(endpoints) }
-        }),
+        (key(), leaf(), spec(), endpoints(), moment()).prop_map(
+            |(key, leaf, spec, endpoints, changed_at)| Op::Put {
+                key,
+                leaf,
+                spec: Arc::new(spec),
+                endpoints: Arc::new(endpoints),
+                changed_at,
+            }
+        ),
+        (key(), leaf(), of(leaf()), endpoints(), moment()).prop_map(
+            |(key, leaf, replaces, endpoints, changed_at)| Op::PutEndpoints {
+                key,
+                leaf,
+                replaces,
+                endpoints: Arc::new(endpoints),
+                changed_at,
+            }
+        ),
         key().prop_map(|key| Op::Delete { key }),
     ]
+}
+
+fn moment() -> impl Strategy<Value = Option<WallMillis>> {
+    // None that is not after 1970, and nothing that JSON cannot write.
+    (-1_000..=253_402_207_200_000_i64).prop_map(WallMillis::from_unix_millis)
 }
 
 fn section() -> impl Strategy<Value = Section> {
@@ -195,12 +209,15 @@ fn header() -> impl Strategy<Value = Header> {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let part = (uid(), version(), leaf(), endpoints()).prop_map(|(uid, version, leaf, endpoints)| Part {
-        uid,
-        version,
-        leaf,
-        endpoints: Arc::new(endpoints),
-    });
+    let part = (uid(), version(), leaf(), endpoints(), moment()).prop_map(
+        |(uid, version, leaf, endpoints, changed_at)| Part {
+            changed_at,
+            uid,
+            version,
+            leaf,
+            endpoints: Arc::new(endpoints),
+        },
+    );
     let told = prop_oneof![
         (cluster(), of(section()))
             .prop_map(|(cluster, told)| (ObjectKey::Section(cluster), told.map(Object::Section))),

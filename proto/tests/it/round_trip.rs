@@ -129,13 +129,17 @@ fn one_unreadable_change_is_refused_by_itself() {
     };
     let key = pb::ServiceKey { namespace: "shop".to_owned(), name: "cart".to_owned() };
     let put = pb::PutExport { leaf: vec![1; 16], spec: Some(spec), endpoints: None };
-    let op = pb::Op { key: Some(key.clone()), act: Some(pb::op::Act::Put(put)) };
+    let op = pb::Op { key: Some(key.clone()), act: Some(pb::op::Act::Put(put)), changed_at: None };
     assert_eq!(
         reader.push(op).unwrap(),
         Some(ReadOp { key, read: Err(Refusal::new("spec.ports[0].port", "70000 must be 1 to 65535")) })
     );
     let upper = pb::ServiceKey { namespace: "shop".to_owned(), name: "Cart".to_owned() };
-    let op = pb::Op { key: Some(upper.clone()), act: Some(pb::op::Act::Delete(pb::DeleteExport {})) };
+    let op = pb::Op {
+        key: Some(upper.clone()),
+        act: Some(pb::op::Act::Delete(pb::DeleteExport {})),
+        changed_at: None,
+    };
     let read = reader.push(op).unwrap().unwrap();
     assert_eq!((read.key, read.read.unwrap_err().field), (upper, "name".to_owned()));
 }

@@ -112,7 +112,7 @@ impl Rest {
                 Act::Delete(pb::DeleteExport {})
             }
         };
-        request.ops.push(pb::Op { key: Some(key), act: Some(act) });
+        request.ops.push(pb::Op { key: Some(key), act: Some(act), changed_at: None });
         let written = calls::write(&self.service, &caller, stream::iter([Ok(request)])).await?;
         match written.results.iter().find_map(|result| result.refused.clone()) {
             Some(pb::Refusal { field, problem }) if field == TOO_MANY => {

@@ -139,6 +139,7 @@ impl Fixture {
             leaf: Leaf::from_bytes([2; 16]),
             spec: Arc::new(ExportSpec::default()),
             endpoints: Arc::new(EndpointSet::default()),
+            changed_at: None,
         };
         self.call(|registry, now| {
             registry.write(&id(cluster), &uid("u-1"), version, vec![put], now).map(|_| ())

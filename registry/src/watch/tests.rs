@@ -289,6 +289,7 @@ impl Exporter {
             leaf,
             spec: Arc::new(spec),
             endpoints: Arc::new(EndpointSet::default()),
+            changed_at: None,
         });
     }
 
@@ -299,7 +300,7 @@ impl Exporter {
         }
         let leaf = Leaf::from_bytes(u128::from(self.seq).to_be_bytes());
         let (spec, endpoints) = (Arc::new(ExportSpec::default()), Arc::new(endpoints.pack()));
-        self.write(Op::Put { key: key(name), leaf, spec, endpoints });
+        self.write(Op::Put { key: key(name), leaf, spec, endpoints, changed_at: None });
     }
 
     fn delete(&mut self, name: &str) {

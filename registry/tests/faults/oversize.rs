@@ -140,6 +140,7 @@ async fn in_one_message(grpc: SocketAddr) {
             endpoints,
             ..pb::PutEndpoints::default()
         })),
+        changed_at: None,
     };
     let request = pb::WriteRequest {
         clusterset: "prod".to_owned(),
@@ -156,7 +157,13 @@ async fn in_one_message(grpc: SocketAddr) {
 /// A million endpoints as they may be sent.
 async fn in_chunks(client: &RegistryClient) {
     let endpoints = Arc::new(endpoints(MANY));
-    let put = Op::Put { key: key("cart"), leaf: Leaf::default(), spec: Arc::new(spec()), endpoints };
+    let put = Op::Put {
+        key: key("cart"),
+        leaf: Leaf::default(),
+        spec: Arc::new(spec()),
+        endpoints,
+        changed_at: None,
+    };
     let problem = "has more than 400000 endpoints; at most 200000 are kept";
     assert_eq!(refused(client, 4, &[put]).await, [("endpoints".to_owned(), problem.to_owned())]);
 }
@@ -174,7 +181,13 @@ async fn beside_the_endpoints(client: &RegistryClient) {
     ];
     let put = |(number, spec): (usize, ExportSpec)| {
         let key = if number == 0 { key("cart") } else { key(&format!("cart-{number}")) };
-        Op::Put { key, leaf: Leaf::default(), spec: Arc::new(spec), endpoints: Arc::default() }
+        Op::Put {
+            key,
+            leaf: Leaf::default(),
+            spec: Arc::new(spec),
+            endpoints: Arc::default(),
+            changed_at: None,
+        }
     };
     let ops: Vec<_> = specs.into_iter().enumerate().map(put).collect();
     let refused = refused(client, 5, &ops).await;

@@ -206,10 +206,22 @@ async fn sync_without_names(registry: &Started, member: &Member, version: Versio
 fn named(port: &str) -> Op {
     let mut spec = spec();
     spec.ports[0].name = port.to_owned();
-    Op::Put { key: key("named"), leaf: Leaf::default(), spec: Arc::new(spec), endpoints: Arc::default() }
+    Op::Put {
+        key: key("named"),
+        leaf: Leaf::default(),
+        spec: Arc::new(spec),
+        endpoints: Arc::default(),
+        changed_at: None,
+    }
 }
 
 fn with_loopback(name: &str) -> Op {
     let all = endpoints_and_loopback(1, 1);
-    Op::Put { key: key(name), leaf: Leaf::default(), spec: Arc::new(spec()), endpoints: Arc::new(all) }
+    Op::Put {
+        key: key(name),
+        leaf: Leaf::default(),
+        spec: Arc::new(spec()),
+        endpoints: Arc::new(all),
+        changed_at: None,
+    }
 }

@@ -125,6 +125,7 @@ async fn busy() -> (Started, mcs_proto::client::WatchStream) {
             leaf: Leaf::default(),
             spec: Arc::new(spec()),
             endpoints: Arc::new(loopback),
+            changed_at: None,
         },
         put("desk", 1),
         put("more", 1),
@@ -173,5 +174,11 @@ async fn busy() -> (Started, mcs_proto::client::WatchStream) {
 }
 
 fn definition(name: &str, spec: ExportSpec) -> Op {
-    Op::Put { key: key(name), leaf: Leaf::default(), spec: Arc::new(spec), endpoints: Arc::new(endpoints(1)) }
+    Op::Put {
+        key: key(name),
+        leaf: Leaf::default(),
+        spec: Arc::new(spec),
+        endpoints: Arc::new(endpoints(1)),
+        changed_at: None,
+    }
 }

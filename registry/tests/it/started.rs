@@ -237,7 +237,13 @@ pub(crate) fn read_set(told: Option<mcs_proto::pb::EndpointSet>) -> EndpointSet 
 
 pub(crate) fn put(name: &str, count: u32) -> Op {
     let (spec, endpoints) = (Arc::new(spec()), Arc::new(endpoints(count)));
-    Op::Put { key: key(name), leaf: Leaf::of(&key(name), &spec, &endpoints), spec, endpoints }
+    Op::Put {
+        key: key(name),
+        leaf: Leaf::of(&key(name), &spec, &endpoints),
+        spec,
+        endpoints,
+        changed_at: None,
+    }
 }
 
 pub(crate) fn leaf(op: &Op) -> Leaf {

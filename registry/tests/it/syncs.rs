@@ -52,6 +52,7 @@ async fn a_sync_is_told_what_stands_of_an_export_that_is_refused() {
         leaf: Leaf::default(),
         spec: Arc::new(broken.clone()),
         endpoints: endpoints.clone(),
+        changed_at: None,
     };
 
     let now = [bad("cart"), bad("new")];

@@ -93,6 +93,7 @@ async fn a_snapshot_tells_members_headers_and_parts() {
             version: Version::new(1, 2),
             leaf: leaf(&cart),
             endpoints: Arc::new(endpoints(2)),
+            changed_at: None,
         }),
     ];
     let [begin, told @ .., end] = frames.as_slice() else { panic!("{frames:?}") };
@@ -336,7 +337,7 @@ async fn the_state_of_its_own_exports_reaches_a_cluster_by_its_watch() {
     other.ports[0].port = 81;
     let (other, endpoints) = (Arc::new(other), Arc::new(endpoints(1)));
     let leaf = Leaf::of(&key("cart"), &other, &endpoints);
-    west.write(&[Op::Put { key: key("cart"), leaf, spec: other, endpoints }]).await;
+    west.write(&[Op::Put { key: key("cart"), leaf, spec: other, endpoints, changed_at: None }]).await;
     let conflicts =
         |view: &View| view.own_conflicts(&key("cart")).is_some_and(|conflicts| !conflicts.is_empty());
     until(&mut watch, &mut view, &mut parts, conflicts).await;
@@ -366,7 +367,15 @@ async fn no_message_grows_with_the_clusters_that_export_a_service() {
     for index in 0..CLUSTERS {
         let mut cluster = registry.register(&format!("cluster-{index:03}")).await;
         let spec = many_ports.clone();
-        cluster.write(&[Op::Put { key: cart.clone(), leaf, spec, endpoints: endpoints.clone() }]).await;
+        cluster
+            .write(&[Op::Put {
+                key: cart.clone(),
+                leaf,
+                spec,
+                endpoints: endpoints.clone(),
+                changed_at: None,
+            }])
+            .await;
     }
 
     let channel = Endpoint::from_shared(format!("http://{}", registry.grpc)).unwrap();

@@ -109,14 +109,22 @@ async fn a_refused_export_and_a_bad_endpoint_hold_up_nothing_else() {
     let Op::Put { spec, endpoints, .. } = put("bad", 1) else { panic!() };
     let mut broken = (*spec).clone();
     broken.ports[0].name = "Web".to_owned();
-    let bad = Op::Put { key: key("bad"), leaf: Leaf::default(), spec: Arc::new(broken), endpoints };
+    let bad = Op::Put {
+        key: key("bad"),
+        leaf: Leaf::default(),
+        spec: Arc::new(broken),
+        endpoints,
+        changed_at: None,
+    };
     let half = Arc::new(endpoints_and_loopback(1, 1));
-    let loopback = Op::Put { key: key("half"), leaf: Leaf::default(), spec, endpoints: half };
+    let loopback =
+        Op::Put { key: key("half"), leaf: Leaf::default(), spec, endpoints: half, changed_at: None };
     let alone = Op::PutEndpoints {
         key: key("alone"),
         leaf: Leaf::default(),
         replaces: None,
         endpoints: Arc::new(crate::started::endpoints(1)),
+        changed_at: None,
     };
 
     let written = east.write(&[bad, put("cart", 1), loopback, alone]).await;
@@ -154,6 +162,7 @@ async fn a_put_replaces_what_was_there() {
         leaf: Leaf::default(),
         replaces: None,
         endpoints: Arc::clone(&two),
+        changed_at: None,
     }])
     .await;
     let (imports, _) = registry.client.list_imports(&prod(), true).await.unwrap();
@@ -183,6 +192,7 @@ async fn a_second_exporter_of_a_service_changes_its_own_endpoints_only() {
         leaf: Leaf::default(),
         replaces: None,
         endpoints: none,
+        changed_at: None,
     }])
     .await;
     assert_eq!(listed().await, of(2, 0));
@@ -195,7 +205,7 @@ async fn a_second_exporter_of_a_service_changes_its_own_endpoints_only() {
 async fn the_conditions_of_endpoints_are_told_as_they_were_put() {
     let registry = Started::new().await;
     let mut east = registry.register("east").await;
-    let Op::Put { key, leaf, spec, endpoints } = put("cart", 1) else { panic!() };
+    let Op::Put { key, leaf, spec, endpoints, .. } = put("cart", 1) else { panic!() };
     let group = endpoints.groups().next().unwrap().key;
     let mut map = EndpointMap::default();
     let said = |number: usize| [None, Some(false), Some(true)][number % 3];
@@ -212,7 +222,7 @@ async fn the_conditions_of_endpoints_are_told_as_they_were_put() {
         all.push(told);
     }
     let set = map.pack();
-    let op = Op::Put { key, leaf, spec, endpoints: Arc::new(set.clone()) };
+    let op = Op::Put { key, leaf, spec, endpoints: Arc::new(set.clone()), changed_at: None };
     assert_eq!(east.write(&[op]).await.results.len(), 1);
 
     let (imports, _) = registry.client.list_imports(&prod(), true).await.unwrap();
@@ -329,7 +339,7 @@ async fn the_answer_to_a_write_can_be_read_whatever_is_refused() {
     let ops: Vec<_> = (0..10_000)
         .map(|index| {
             let key = ServiceKey::new(&"n".repeat(63), &format!("{}-{index:05}", "s".repeat(57))).unwrap();
-            Op::Put { key, leaf, spec: spec.clone(), endpoints: endpoints.clone() }
+            Op::Put { key, leaf, spec: spec.clone(), endpoints: endpoints.clone(), changed_at: None }
         })
         .collect();
     let version = east.next();
@@ -347,7 +357,7 @@ async fn an_answer_names_a_hundred_endpoints_that_were_left_out() {
     let mut east = registry.register("east").await;
     let loopback = |name: &str| {
         let Op::Put { key, leaf, spec, .. } = put(name, 1) else { panic!() };
-        Op::Put { key, leaf, spec, endpoints: Arc::new(endpoints_and_loopback(1, 80)) }
+        Op::Put { key, leaf, spec, endpoints: Arc::new(endpoints_and_loopback(1, 80)), changed_at: None }
     };
     let written = east.write(&[loopback("cart"), loopback("till")]).await;
     let of = |name: &str| written.dropped.iter().filter(|(key, _)| key.name.as_str() == name).count();

@@ -243,6 +243,7 @@ fn part(member: &Member, service: &ServiceKey) -> Option<Object> {
         version: export.version,
         leaf: export.leaf,
         endpoints: export.endpoints.clone(),
+        changed_at: export.changed_at,
     }))
 }
 

@@ -89,7 +89,7 @@ pub fn play(bytes: &[u8]) {
     let mut outbox = Outbox::new(Timing::default(), 2, 3, now);
     let keys = ["cart", "till"].map(|name| ServiceKey::new("shop", name).unwrap());
     for key in &keys {
-        outbox.set(key.clone(), Arc::new(spec(80)), Arc::default());
+        outbox.set(key.clone(), Arc::new(spec(80)), Arc::default(), None);
     }
     for (place, told) in script.answers.into_iter().enumerate() {
         now = now + Duration::from_millis(told.after.into());
@@ -99,7 +99,7 @@ pub fn play(bytes: &[u8]) {
         }
         // A change, so that there is something to tell.
         let port = u16::try_from(81 + place % 8).unwrap();
-        outbox.set(keys[0].clone(), Arc::new(spec(port)), Arc::<EndpointSet>::default());
+        outbox.set(keys[0].clone(), Arc::new(spec(port)), Arc::<EndpointSet>::default(), None);
         look(&mut outbox, &keys);
     }
 }

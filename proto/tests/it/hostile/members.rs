@@ -334,6 +334,7 @@ fn state(registry: &Registry) -> BTreeMap<ObjectKey, Object> {
                 version: export.version,
                 leaf: export.leaf,
                 endpoints: export.endpoints.clone(),
+                changed_at: export.changed_at,
             };
             state.insert(ObjectKey::Part(key.clone(), id.clone()), Object::Part(part));
             if member.is_whole() {

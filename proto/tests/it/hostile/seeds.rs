@@ -68,6 +68,7 @@ fn life() -> members::Script {
         leaf: Leaf::from_bytes([7; 16]),
         replaces: Some(cart_leaf),
         endpoints: dual(),
+        changed_at: None,
     };
     let names = vec![name("cart", cart_leaf), name("till", Leaf::from_bytes([9; 16]))];
     let sync = [
@@ -297,6 +298,7 @@ fn part(name: &str, cluster: &str, seq: u64) -> Frame {
         version: Version::new(1, seq),
         leaf: Leaf::default(),
         endpoints: endpoints(&["10.0.0.1"]),
+        changed_at: None,
     };
     change(ObjectKey::Part(key(name), id(cluster)), Object::Part(part))
 }
@@ -451,7 +453,13 @@ fn text(message: &impl Serialize) -> String {
 
 fn put(name: &str, port: u16, addresses: &[&str]) -> Op {
     let (spec, endpoints) = (Arc::new(spec(port)), endpoints(addresses));
-    Op::Put { key: key(name), leaf: Leaf::of(&key(name), &spec, &endpoints), spec, endpoints }
+    Op::Put {
+        key: key(name),
+        leaf: Leaf::of(&key(name), &spec, &endpoints),
+        spec,
+        endpoints,
+        changed_at: None,
+    }
 }
 
 fn spec(port: u16) -> ExportSpec {

@@ -95,11 +95,11 @@ async fn imports_are_listed_with_and_without_endpoints() {
 async fn a_cluster_without_a_port_of_the_import_is_no_part_of_it() {
     let registry = Started::new().await;
     registry.register("east").await.write(&[put("cart", 1)]).await;
-    let Op::Put { key, leaf, spec, endpoints } = put("cart", 2) else { panic!() };
+    let Op::Put { key, leaf, spec, endpoints, .. } = put("cart", 2) else { panic!() };
     let mut other = (*spec).clone();
     other.ports[0].port = 81;
     let spec = Arc::new(other);
-    registry.register("west").await.write(&[Op::Put { key, leaf, spec, endpoints }]).await;
+    registry.register("west").await.write(&[Op::Put { key, leaf, spec, endpoints, changed_at: None }]).await;
     let (_, import) = get(&registry, "/v1/clustersets/prod/imports/shop/cart?includeEndpoints=true").await;
     let of_parts = |field: &str| -> Vec<Value> {
         import["parts"].as_array().unwrap().iter().map(|part| part[field].clone()).collect()
@@ -199,8 +199,14 @@ async fn one_port_number_with_two_protocols_is_two_ports() {
         port("dns-tcp", mcs_core::model::Protocol::Tcp),
         port("dns-udp", mcs_core::model::Protocol::Udp),
     ];
-    east.write(&[Op::Put { key: key("dns"), leaf: Default::default(), spec: Arc::new(both), endpoints }])
-        .await;
+    east.write(&[Op::Put {
+        key: key("dns"),
+        leaf: Default::default(),
+        spec: Arc::new(both),
+        endpoints,
+        changed_at: None,
+    }])
+    .await;
     let (_, listed) = get(&registry, "/v1/clustersets/prod/imports").await;
     assert_eq!(
         listed["imports"][0]["definition"]["ports"],

@@ -178,7 +178,13 @@ const fn version(seq: u64) -> Version {
 fn export(name: &str, seq: u64, count: u32) -> Export {
     let (spec, endpoints) = (spec(), endpoints(count));
     let leaf = Leaf::of(&key(name), &spec, &endpoints);
-    Export { version: version(seq), leaf, spec: Arc::new(spec), endpoints: Arc::new(endpoints) }
+    Export {
+        version: version(seq),
+        leaf,
+        spec: Arc::new(spec),
+        endpoints: Arc::new(endpoints),
+        changed_at: None,
+    }
 }
 
 fn put(name: &str, seq: u64, count: u32) -> Write {
