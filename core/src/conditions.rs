@@ -218,8 +218,8 @@ fn ready(progress: &Progress) -> Verdict {
         Progress::LeaseExpired => (
             Status::False,
             REASON_LEASE_EXPIRED,
-            "this cluster's lease has run out: no registry has taken a renewal for that long, and other clusters no \
-             longer show its endpoints",
+            "this cluster's lease has run out: no registry has taken a renewal for that long, or none has got all that \
+             is exported since; other clusters no longer show its endpoints",
         ),
     };
     Verdict::new(status, reason, message)

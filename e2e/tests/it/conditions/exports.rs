@@ -2,6 +2,10 @@
 
 use super::*;
 
+const NO_SERVICE: &str = "there is no Service of this name in this namespace";
+/// A name of 64 characters, one more than a Service can have.
+const LONG: &str = "sixty-four-characters-are-one-more-than-a-service-can-have-aaaaa";
+
 /// What one export is made of, and what is said of it.
 struct Row {
     name: &'static str,
@@ -58,8 +62,9 @@ fn rows(ns: &str) -> Vec<Row> {
     };
     vec![
         Row { slices: vec![slice("good", "x", "IPv4", &one_port, &["10.0.0.1"])], ..Row::new("good", Some(http())) },
-        Row::new("none", None)
-            .invalid(names::REASON_NO_SERVICE, "there is no Service of this name in this namespace"),
+        Row::new("none", None).invalid(names::REASON_NO_SERVICE, NO_SERVICE),
+        Row::new("no.service", None).invalid(names::REASON_NO_SERVICE, NO_SERVICE),
+        Row::new(LONG, None).invalid(names::REASON_NO_SERVICE, NO_SERVICE),
         Row::new("outside", Some(json!({ "type": "ExternalName", "externalName": "db.example.com" }))).invalid(
             names::REASON_INVALID_SERVICE_TYPE,
             "a Service of type ExternalName cannot be exported: it has no endpoints",
