@@ -30,7 +30,8 @@ use tokio::{
 
 use crate::{
     Cluster,
-    stack::{CONTROLLER_ACCOUNT, Stack, StackOptions, get, permit},
+    permissions::{CONTROLLER_ACCOUNT, permit},
+    stack::{Stack, StackOptions, get},
     tap::Tap,
     wait_for,
 };
@@ -82,7 +83,7 @@ impl Place {
     pub async fn prepare(cluster: &Cluster, clusterset: &str, watched: &[&str], url: &str) -> Result<Self> {
         let system = format!("{clusterset}-system");
         apply_crds(cluster.client()).await?;
-        permit(cluster, &system).await?;
+        permit(cluster, &system, watched).await?;
         let kubeconfig = cluster.kubeconfig_for_service_account(&system, CONTROLLER_ACCOUNT).await?;
         let options = Options {
             registries: vec![url.parse()?],

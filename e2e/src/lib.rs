@@ -5,8 +5,8 @@
 //! [`node`] plays its scheduler and kubelets, [`apply`] brings YAML into it. For tests: [`shared`] has one
 //! pair of clusters for a test binary, [`namespace`] a namespace of its own for each test, [`objects`] builders
 //! for what they create, [`wait`] the only way to wait. Above them: [`programs`] runs our programs as users do,
-//! [`stack`] a registry with a controller in each cluster, [`peer`] a member that has no cluster at all,
-//! [`in_process`] controllers that a test can end at any of their writes, by a [`tap`] in their client.
+//! [`stack`] a registry with a controller in each cluster and, by `permissions`, with what these may do there, [`peer`]
+//! a member that has no cluster at all, [`in_process`] controllers that a test can end at any of their writes, by a [`tap`] in their client.
 //! On top: [`demo`]; [`conformance`], which runs the suite of the MCS API; [`mod@bench`], which measures with
 //! [`crossing`].
 //!
@@ -28,6 +28,7 @@ pub mod namespace;
 pub mod node;
 pub mod objects;
 pub mod peer;
+mod permissions;
 pub mod ports;
 mod process;
 pub mod programs;

@@ -22,17 +22,9 @@ use serde_json::Value;
 use crate::{
     Cluster,
     directory::Directory,
+    permissions::{self, CONTROLLER_ACCOUNT},
     programs::{Program, Signal, free_address},
 };
-
-/// The ServiceAccount of controllers.
-pub(crate) const CONTROLLER_ACCOUNT: &str = "mcs-controller";
-/// The namespace of controllers in [`CONTROLLER_RBAC`].
-const SYSTEM_NAMESPACE: &str = "mcs-system";
-/// The permissions of controllers, which the chart gives too.
-const CONTROLLER_RBAC: &str = include_str!("../../controller/deploy/rbac.yaml");
-/// What controllers need besides to find out who their cluster is.
-const IDENTITY_RBAC: &str = include_str!("../../controller/deploy/rbac-identity.yaml");
 
 /// How a stack differs from the default.
 #[derive(Clone, Debug)]
@@ -99,29 +91,24 @@ pub struct Controller {
     pub admin: SocketAddr,
 }
 
-/// Prepares a cluster for controllers that run in the namespace `system`: CRDs by `mcs-controller apply-crds`,
-/// namespace, permissions. Again is harmless.
+/// Prepares a cluster for controllers of all namespaces that run in the namespace `system`: CRDs by `mcs-controller
+/// apply-crds`, namespace, permissions. Again is harmless.
 ///
 /// # Errors
 /// The API server refused, or the program failed.
 pub async fn prepare(cluster: &Cluster, system: &str, folder: &Path) -> Result<()> {
+    apply_crds(cluster, folder).await?;
+    permissions::permit_everywhere(cluster, system).await
+}
+
+async fn apply_crds(cluster: &Cluster, folder: &Path) -> Result<()> {
     let environment = [("KUBECONFIG", cluster.kubeconfig_path().display().to_string())];
     let name = format!("apply-crds-{}", cluster.name());
     let mut program =
         Program::start("mcs-controller", &name, folder, &["apply-crds".to_owned()], &environment).await?;
     let status = program.ended().await?;
     anyhow::ensure!(status.success(), "mcs-controller apply-crds failed: {}", program.log_tail());
-    permit(cluster, system).await
-}
-
-/// Makes the namespace `system`, and gives controllers in it their permissions.
-pub(crate) async fn permit(cluster: &Cluster, system: &str) -> Result<()> {
-    // Each namespace of controllers in a cluster has a binding of its own.
-    let binding = format!("  name: {CONTROLLER_ACCOUNT}\nroleRef");
-    let rbac = CONTROLLER_RBAC
-        .replace(SYSTEM_NAMESPACE, system)
-        .replace(&binding, &format!("  name: {system}\nroleRef"));
-    cluster.apply_yaml(&rbac).await
+    Ok(())
 }
 
 impl Stack {
@@ -271,10 +258,52 @@ impl Stack {
     /// One did not start; the message has the end of its log.
     pub async fn start_controllers(&mut self, clusters: &[&Cluster]) -> Result<()> {
         for cluster in clusters {
-            prepare(cluster, &self.system_namespace(), self.folder.path()).await?;
+            self.prepare(cluster).await?;
             self.start_controller(cluster, cluster.name()).await?;
         }
         self.ready().await
+    }
+
+    /// Prepares a cluster for controllers of this stack, with permissions in the namespaces that they watch and no
+    /// more; in those of them that do not exist, [`Stack::allow_in`] gives them later.
+    ///
+    /// # Errors
+    /// As [`prepare`].
+    pub async fn prepare(&self, cluster: &Cluster) -> Result<()> {
+        apply_crds(cluster, self.folder.path()).await?;
+        self.allow(cluster).await
+    }
+
+    /// The permissions of [`Stack::prepare`] alone.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn allow(&self, cluster: &Cluster) -> Result<()> {
+        permissions::permit(cluster, &self.system_namespace(), &self.options.watch_namespaces).await
+    }
+
+    /// Gives controllers of this stack their permissions in a namespace that they watch.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn allow_in(&self, cluster: &Cluster, namespace: &str) -> Result<()> {
+        permissions::permit_in(cluster, &self.system_namespace(), namespace).await
+    }
+
+    /// Lets controllers of this stack release ServiceExports in a namespace that has lost its Role.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn allow_finalizers(&self, cluster: &Cluster) -> Result<()> {
+        permissions::permit_finalizers(cluster, &self.system_namespace()).await
+    }
+
+    /// Gives controllers of this stack what those have that watch all namespaces.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn allow_everywhere(&self, cluster: &Cluster) -> Result<()> {
+        permissions::permit_everywhere(cluster, &self.system_namespace()).await
     }
 
     /// The clusterset.
@@ -380,12 +409,7 @@ impl Stack {
     /// # Errors
     /// The API server refused.
     pub async fn allow_identity(&self, cluster: &Cluster) -> Result<()> {
-        let system = self.system_namespace();
-        let binding = "  name: mcs-controller-identity\nroleRef";
-        let rbac = IDENTITY_RBAC
-            .replace(SYSTEM_NAMESPACE, &system)
-            .replace(binding, &format!("  name: {system}-identity\nroleRef"));
-        cluster.apply_yaml(&rbac).await
+        permissions::permit_identity(cluster, &self.system_namespace()).await
     }
 
     /// A controller replica.

@@ -9,7 +9,14 @@ use std::path::Path;
 fn no_rule_has_a_wildcard_and_none_reaches_secrets_or_roles() {
     let forbidden =
         ["*", "secrets", "pods", "nodes", "roles", "clusterroles", "serviceaccounts", "escalate", "bind"];
-    let found: Vec<_> = ["rbac.yaml", "rbac-create-namespaces.yaml", "rbac-crds.yaml"]
+    let files = [
+        "rbac.yaml",
+        "rbac-watch-namespaces.yaml",
+        "rbac-create-namespaces.yaml",
+        "rbac-finalizers.yaml",
+        "rbac-crds.yaml",
+    ];
+    let found: Vec<_> = files
         .iter()
         .flat_map(|file| rules(file))
         .flat_map(words)
@@ -43,9 +50,27 @@ fn the_controller_may_write_what_it_makes_and_one_lease() {
 }
 
 #[test]
+fn with_watched_namespaces_it_may_do_the_same_there_and_elsewhere_get_these_namespaces_alone() {
+    let (cluster, there) = ("rbac.yaml", "rbac-watch-namespaces.yaml");
+    let of_namespaces = |rule: &PolicyRule| rule.resources.as_deref() == Some(&["namespaces".to_owned()]);
+    let everywhere = rules_of(cluster, "ClusterRole", None).into_iter().filter(|rule| !of_namespaces(rule));
+    assert_eq!(rules_of(there, "Role", Some("shop")), everywhere.collect::<Vec<_>>());
+    let system = Some("mcs-system");
+    assert_eq!(rules_of(there, "Role", system), rules_of(cluster, "Role", system));
+    let expected = PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["namespaces".to_owned()]),
+        resource_names: Some(["kube-system", "shop"].map(str::to_owned).to_vec()),
+        verbs: vec!["get".to_owned()],
+        ..PolicyRule::default()
+    };
+    assert_eq!(rules_of(there, "ClusterRole", None), [expected]);
+}
+
+#[test]
 fn who_the_cluster_is_takes_reads_alone() {
-    let rules =
-        rules("rbac-identity.yaml").into_iter().map(|rule| (rule.resources.unwrap_or_default(), rule.verbs));
+    let rules = rules_of("rbac-identity.yaml", "ClusterRole", None);
+    let rules = rules.into_iter().map(|rule| (rule.resources.unwrap_or_default(), rule.verbs));
     let expected = [
         (vec!["clusterproperties".to_owned()], ["get", "list", "watch"].map(str::to_owned).to_vec()),
         (vec!["nodes".to_owned()], vec!["list".to_owned()]),
@@ -78,10 +103,23 @@ fn the_controller_reads_by_list_and_watch_and_one_by_one_only_what_it_asks_for()
 }
 
 fn rules(file: &str) -> Vec<PolicyRule> {
+    let objects = objects(file).into_iter().filter_map(|object| object.get("rules").cloned());
+    objects.flat_map(|rules| serde_json::from_value::<Vec<PolicyRule>>(rules).unwrap()).collect()
+}
+
+/// The rules of the roles of a kind, in a namespace or in none.
+fn rules_of(file: &str, kind: &str, namespace: Option<&str>) -> Vec<PolicyRule> {
+    let mut objects = objects(file);
+    objects.retain(|object| object["kind"] == kind && object["metadata"]["namespace"].as_str() == namespace);
+    objects
+        .into_iter()
+        .flat_map(|object| serde_json::from_value::<Vec<PolicyRule>>(object["rules"].clone()).unwrap())
+        .collect()
+}
+
+fn objects(file: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file);
-    let objects: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let rules = objects.into_iter().filter_map(|object| object.get("rules").cloned());
-    rules.flat_map(|rules| serde_json::from_value::<Vec<PolicyRule>>(rules).unwrap()).collect()
+    serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 fn words(rule: PolicyRule) -> Vec<String> {

@@ -26,7 +26,7 @@ use mcs_core::names;
 use mcs_e2e::{
     TempNamespace,
     shared::pair,
-    stack::{Stack, StackOptions, prepare},
+    stack::{Stack, StackOptions},
     wait_for,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -90,7 +90,7 @@ impl Scene {
         let mut options = StackOptions::for_namespace(&namespace);
         options.registry_flags.extend(registry_flags.iter().map(|flag| (*flag).to_owned()));
         let stack = Stack::start_without_controllers(options).await?;
-        prepare(cluster, &stack.system_namespace(), stack.folder()).await?;
+        stack.prepare(cluster).await?;
         Ok(Self { client: cluster.client(), namespace, stack })
     }
 

@@ -35,7 +35,6 @@ const IMPORTS: &str = "serviceimports.multicluster.x-k8s.io";
 const NOT_SERVED: &str = "the cluster serves no serviceexports of multicluster.x-k8s.io/v1beta1";
 /// The permissions of `apply-crds`, and those of controllers.
 const INSTALLER_RBAC: &str = include_str!("../../../controller/deploy/rbac-crds.yaml");
-const CONTROLLER_RBAC: &str = include_str!("../../../controller/deploy/rbac.yaml");
 
 /// A control plane of its own, a registry, and who installs CRDs.
 struct Scene {
@@ -57,7 +56,7 @@ impl Scene {
         }
         let stack = Stack::start_without_controllers(StackOptions::for_namespace("shop")).await?;
         cluster.apply_yaml(INSTALLER_RBAC).await?;
-        cluster.apply_yaml(&CONTROLLER_RBAC.replace("mcs-system", &stack.system_namespace())).await?;
+        stack.allow(&cluster).await?;
         Ok(Self { cluster, client, stack, installers: 0 })
     }
 

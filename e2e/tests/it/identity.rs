@@ -13,7 +13,7 @@ use mcs_core::names::{
 use mcs_e2e::{
     objects::Port,
     shared::pair,
-    stack::{Stack, StackOptions, get, prepare},
+    stack::{Stack, StackOptions, get},
     wait_for,
 };
 use serde_json::json;
@@ -28,7 +28,7 @@ async fn a_cluster_is_known_by_its_properties_and_nodes_and_goes_on_by_them_when
     let namespace = pair.namespace("identity").await?;
     let mut stack = Stack::start_without_controllers(StackOptions::for_namespace(namespace.name())).await?;
     stack.start_controllers(&[&pair.west]).await?;
-    prepare(&pair.east, &stack.system_namespace(), stack.folder()).await?;
+    stack.prepare(&pair.east).await?;
     stack.allow_identity(&pair.east).await?;
     stack.discover_identity(true);
     stack.start_controller(&pair.east, "east").await?;

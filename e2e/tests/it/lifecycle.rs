@@ -266,6 +266,7 @@ async fn a_finalizer_waits_a_minute_for_a_registry_that_is_away_and_the_record_g
     let mut options = StackOptions::for_namespace(ns);
     options.watch_namespaces.push(deleted.name().to_owned());
     let mut stack = Stack::start(options, &[&pair.east, &pair.west]).await?;
+    stack.allow_finalizers(&pair.east).await?;
     let [east, west] = pair.clients();
     let place = |client: &kube::Client, name: &str| Place::new(client.clone(), ns, name);
     let (lost, lost_west) =
@@ -389,7 +390,7 @@ async fn a_second_cluster_of_the_same_id_is_refused_while_the_first_has_its_leas
     first.says(&READY).await?;
     let before = versions(&first).await?;
 
-    mcs_e2e::stack::prepare(&pair.west, &stack.system_namespace(), stack.folder()).await?;
+    stack.prepare(&pair.west).await?;
     second.export(&HTTP, &["10.2.0.1"]).await?;
     stack.start_controller_as(&pair.west, "second", "east").await?;
     second.says(&[("Valid", "True", "Valid"), ("Ready", "False", "Failed")]).await?;

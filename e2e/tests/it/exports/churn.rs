@@ -73,10 +73,12 @@ async fn a_service_export_that_hangs_in_deletion_exports_nothing() -> Result<()>
     merge(&exports, "cart", json!({ "metadata": { "finalizers": null } })).await
 }
 
-/// A controller that does not know yet that a namespace ends is refused what is new in it.
+/// A controller that does not know yet that a namespace ends is refused what is new in it. Its permissions must not end
+/// with the namespace, as those of a Role do.
 #[tokio::test]
 async fn a_namespace_that_is_deleted_takes_all_along_and_nothing_is_said_to_be_wrong() -> Result<()> {
     let scene = Scene::start("ending").await?;
+    scene.stack.allow_everywhere(&pair().await?.west).await?;
     scene.export("cart", ("http", 8080), &["10.0.0.1"]).await?;
     let labels = json!({ LABEL_EXPORT: EXPORT_WANTED });
     let spec = json!({ "ports": [{ "port": 80 }] });

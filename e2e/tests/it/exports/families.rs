@@ -1,7 +1,9 @@
 //! Services of both address families.
 
 use super::*;
-use mcs_e2e::{Cluster, ClusterOptions, TempNamespace};
+use crate::support::{Import, Place, peer_endpoints, peer_spec};
+use mcs_core::model::IpFamily;
+use mcs_e2e::{Cluster, ClusterOptions, TempNamespace, peer::Peer};
 
 fn versions(slices: &[EndpointSlice]) -> BTreeMap<String, Option<String>> {
     let version = |slice: &EndpointSlice| (slice.address_type.clone(), slice.resource_version());
@@ -28,7 +30,7 @@ async fn each_family_has_slices_of_its_own_and_a_cluster_imports_those_that_it_s
     let (both, one) = (dual.client(), single.client());
     let namespace = TempNamespace::in_all([both.clone(), one.clone()], "families").await?;
     let ns = namespace.name();
-    let _stack = Stack::start(StackOptions::for_namespace(ns), &[&dual, single]).await?;
+    let stack = Stack::start(StackOptions::for_namespace(ns), &[&dual, single]).await?;
     let slices_api = Api::<EndpointSlice>::namespaced(both.clone(), ns);
     let services = Api::<Service>::namespaced(both.clone(), ns);
     let exports = Api::<ServiceExport>::namespaced(both.clone(), ns);
@@ -69,6 +71,36 @@ async fn each_family_has_slices_of_its_own_and_a_cluster_imports_those_that_it_s
     let imports_of_one = Api::<ServiceImport>::namespaced(one.clone(), ns);
     wait_for_ready(&imports_of_one, "six", "Ready=False/IPFamilyNotSupported").await?;
     imports(&one, ns, "six", &[]).await?;
+
+    // Another primary family takes another Service, and nothing else of the import.
+    let alpha = Peer::join(&stack, "alpha").await?;
+    let flip = Place::new(both.clone(), ns, "flip");
+    let primary = async |families: [IpFamily; 2]| -> Result<Import> {
+        let mut spec = peer_spec(&[("http", 80)], 1_000_000_000);
+        spec.ip_families = families.to_vec();
+        alpha.export(&flip.key()?, spec, peer_endpoints(&[("http", 80)], &["10.0.0.7"])?).await?;
+        let wanted: Vec<_> = families.iter().map(|family| family.as_str().to_owned()).collect();
+        wait_for(&format!("an import of {wanted:?}"), async || {
+            let import = flip.import().await?;
+            let spec = import.import.spec.clone().unwrap_or_default();
+            let service = import.service.spec.clone().unwrap_or_default();
+            expect(spec.ip_families, &wanted)?;
+            expect(service.ip_families, &Some(wanted.clone()))?;
+            expect(service.ip_family_policy, &Some("RequireDualStack".to_owned()))?;
+            expect((spec.ips.len(), Some(spec.ips)), &(2, service.cluster_ips))?;
+            expect(import.addresses(), &[("alpha".to_owned(), set(&["10.0.0.7"]))].into())?;
+            Ok::<_, anyhow::Error>(import)
+        })
+        .await
+    };
+    let first = primary([IpFamily::V4, IpFamily::V6]).await?;
+    let second = primary([IpFamily::V6, IpFamily::V4]).await?;
+    let kept = |import: &Import| {
+        let slices: Vec<_> = import.slices.iter().map(|it| (it.uid(), it.resource_version())).collect();
+        (import.import.uid(), slices)
+    };
+    assert_eq!(kept(&second), kept(&first));
+    assert_ne!(second.service.uid(), first.service.uid());
 
     let before = versions(&local);
     for (name, touch) in [("cart-v4", "1"), ("cart-v6", "1"), ("cart-v4", "2")] {
