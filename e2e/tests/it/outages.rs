@@ -234,6 +234,7 @@ async fn what_no_namespace_tells_at_the_start_the_first_import_asks() -> Result<
     let born = json!({ "metadata": { "name": ns } });
     let namespaces = Api::<Namespace>::all(client);
     namespaces.create(&PostParams::default(), &serde_json::from_value(born)?).await?;
+    stack.allow_in(&cluster, ns).await?;
     let import = cart.imports(&[("gamma", &["10.3.0.1"])]).await?;
     let families = import.service.spec.and_then(|spec| spec.ip_families);
     assert_eq!(families, Some(vec!["IPv4".to_owned()]));
