@@ -62,9 +62,15 @@ impl Timing {
         MAX_PROGRESS * 3 / 2
     }
 
-    /// How often a connection is probed (5 s).
+    /// How often a controller probes a connection on which it hears nothing (5 s).
     pub fn keep_alive(self) -> Duration {
         self.lease / 6
+    }
+
+    /// How often a registry does so (15 s), at most [`Timing::dead_stream`]. Longer than a heartbeat: who renews over a
+    /// connection is heard on it, and costs no probe; the lease of who falls silent outlasts its connection all the same.
+    pub fn keep_alive_of_registry(self) -> Duration {
+        (self.lease / 2).min(self.dead_stream())
     }
 
     /// How long the answer to a probe may take (3 s), at least [`MIN_ANSWER`].

@@ -13,6 +13,7 @@ fn the_default_lease_gives_the_documented_durations() {
         timing.progress(),
         timing.dead_stream(),
         timing.keep_alive(),
+        timing.keep_alive_of_registry(),
         timing.keep_alive_answer(),
         timing.call_limit(),
         timing.max_backoff(),
@@ -22,7 +23,7 @@ fn the_default_lease_gives_the_documented_durations() {
         timing.degraded_after(),
     ]
     .map(|duration| duration.as_secs());
-    assert_eq!(seconds, [30, 10, 10, 15, 5, 3, 3, 2, 15, 5, 60, 15]);
+    assert_eq!(seconds, [30, 10, 10, 15, 5, 15, 3, 3, 2, 15, 5, 60, 15]);
 }
 
 /// Counted from the deletion, so that leaders who follow each other do not each wait anew. Times in whole seconds may
@@ -82,5 +83,16 @@ fn a_dead_peer_is_noticed_well_within_the_lease() {
         let timing = Timing::of_lease(lease);
         assert!(timing.keep_alive() + timing.keep_alive_answer() < timing.lease() * 2 / 3, "{lease:?}");
         assert!(timing.dead_stream() > timing.progress(), "{lease:?}");
+    }
+}
+
+#[test]
+fn a_registry_probes_only_who_renews_no_more_and_closes_within_the_lease() {
+    let probe = |secs| Timing::of_lease(Duration::from_secs(secs)).keep_alive_of_registry();
+    assert_eq!([29, 30, 31, 300].map(probe), [14_500, 15_000, 15_000, 15_000].map(Duration::from_millis));
+    for lease in [3, 10, 30].map(Duration::from_secs) {
+        let timing = Timing::of_lease(lease);
+        let closes = timing.keep_alive_of_registry() + timing.keep_alive_answer();
+        assert!(timing.keep_alive_of_registry() > timing.heartbeat() && closes < lease, "{lease:?}");
     }
 }

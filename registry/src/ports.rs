@@ -78,7 +78,7 @@ impl Ports {
         let timing = self.config.policy.timing;
         http::Limits {
             connections: self.config.max_connections,
-            keep_alive: timing.keep_alive().min(MAX_PROGRESS),
+            keep_alive: timing.keep_alive_of_registry(),
             keep_alive_answer: timing.keep_alive_answer().min(MAX_PROGRESS),
             age: Some(self.config.max_connection_age),
             // A watch that does not end by itself is cut then; its client goes on from its revision.
