@@ -4,12 +4,14 @@ mod deadline;
 mod health;
 mod imports;
 mod members;
+mod shared;
 mod streams;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::middleware::from_fn;
 use futures::{Stream, TryStreamExt};
 use mcs_proto::FILE_DESCRIPTOR_SET;
 use mcs_proto::pb::imports_server::ImportsServer;
@@ -75,7 +77,7 @@ pub(crate) fn calls(service: Arc<Service>, ports: &Ports) -> Routes {
     let grpc = Grpc { service, metrics: ports.metrics.clone(), pages: ports.pages.clone(), most };
     let members = MembersServer::new(grpc.clone()).max_decoding_message_size(most);
     let imports = ImportsServer::new(grpc).max_decoding_message_size(most);
-    Routes::new(members).add_service(imports)
+    Routes::new(members).add_service(imports).into_axum_router().layer(from_fn(shared::share)).into()
 }
 
 /// Calls, bounded as those of the port are.

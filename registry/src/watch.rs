@@ -10,6 +10,7 @@ mod record;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::Stream;
@@ -48,11 +49,15 @@ struct Streamed {
     watcher: Watcher,
     build: Build,
     batch: VecDeque<EncodedStep>,
+    /// Whether the log may have more for it than is in the batch.
+    behind: bool,
     changes: watch::Receiver<Reached>,
     /// Ticks when nothing was told for so long that the stream looks dead.
     progress: Interval,
     record: Record,
     shutdown: Drain,
+    /// Waits for the drain, in one place for the whole of the watch: all watchers wait at the same one.
+    draining: Pin<Box<dyn Future<Output = ()> + Send>>,
     ended: bool,
 }
 
@@ -73,9 +78,11 @@ pub(crate) fn stream(
         watcher: Watcher::new(importer, resume, since, &build),
         build,
         batch: VecDeque::new(),
+        behind: true,
         changes: clusterset.changes(),
         progress: interval(Timing::of_lease(clusterset.lease()).progress()),
         record,
+        draining: Box::pin(shutdown.draining_owned()),
         shutdown,
         ended: false,
         clusterset,
@@ -97,21 +104,22 @@ impl Streamed {
             if let Some(step) = self.batch.pop_front() {
                 return Some(Ok(step));
             }
-            self.changes.mark_unchanged();
-            let clusterset = Arc::clone(&self.clusterset);
-            let more = clusterset.shown(|shown| self.fill(shown));
-            if !self.batch.is_empty() {
-                self.progress.reset();
-                let bytes = self.batch.iter().map(EncodedStep::len).sum();
-                self.record.tells(self.batch.len(), bytes, self.watcher.revision());
-            }
-            self.record.spared(self.watcher.spared());
-            if more || !self.batch.is_empty() {
+            if self.behind {
+                self.changes.mark_unchanged();
+                let clusterset = Arc::clone(&self.clusterset);
+                self.behind = clusterset.shown(|shown| self.fill(shown));
+                if !self.batch.is_empty() {
+                    self.progress.reset();
+                    let bytes = self.batch.iter().map(EncodedStep::len).sum();
+                    self.record.tells(self.batch.len(), bytes, self.watcher.revision());
+                }
+                self.record.spared(self.watcher.spared());
                 continue;
             }
             self.record.is_up_to_date();
+            self.behind = true;
             tokio::select! {
-                () = self.shutdown.draining() => {}
+                () = &mut self.draining => {}
                 // It ends only with the clusterset, which this watcher holds.
                 _ = self.changes.changed() => {}
                 // That the stream lives is told by saying again whether the view is complete.

@@ -1,9 +1,8 @@
 //! `dynamo.mcs.v1.Imports`.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::Stream;
+use futures::stream::Empty;
 use mcs_proto::chunks::CHUNK_BYTES;
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
@@ -11,19 +10,20 @@ use mcs_proto::pb::imports_server::Imports;
 use tonic::{Request, Response, Status};
 
 use super::Grpc;
+use super::shared::Shared;
 use crate::calls;
 
 #[tonic::async_trait]
 impl Imports for Grpc {
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<EncodedStep, Status>> + Send>>;
+    /// Its messages are [`Shared`].
+    type WatchStream = Empty<Result<EncodedStep, Status>>;
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        self.answer("Watch", async {
-            let stream: Self::WatchStream =
-                Box::pin(calls::watch(&self.service, request.into_inner()).await?);
-            Ok(stream)
-        })
-        .await
+        let watch = async { calls::watch(&self.service, request.into_inner()).await.map(Shared::new) };
+        let shared = self.answer("Watch", watch).await?.into_inner();
+        let mut answer = Response::new(futures::stream::empty());
+        answer.extensions_mut().insert(shared);
+        Ok(answer)
     }
 
     async fn list_clusters(
