@@ -9,7 +9,7 @@
 //! | [`compare`] | three systems under one load |
 //! | [`hop`] | makes changes and looks for them at all watchers |
 //! | [`ours`], [`etcd`], [`floor`] | the systems that are compared: our registry, the peer, and what the machine needs |
-//! | [`model`] | a controller without an API server |
+//! | [`model`], [`fleet`] | a controller without an API server, and one for each of many clusters |
 //! | [`wire`] | the watchers' end of a stream |
 //! | [`population`] | what is exported meanwhile |
 //! | [`exporters`] | members that a controller imports from |
@@ -24,6 +24,7 @@ pub mod compare;
 pub mod crossing;
 pub mod etcd;
 pub mod exporters;
+pub mod fleet;
 pub mod floor;
 pub mod g1;
 pub mod g3;

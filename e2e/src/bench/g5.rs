@@ -1,27 +1,23 @@
 //! G5: the registry is killed and starts again with empty hands, while a hundred controllers hold what they import.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, process, time::Duration};
 
 use anyhow::{Context, Result};
-use futures::future::try_join_all;
 use mcs_core::{
-    ids::Epoch,
     time::{Clock, Timestamp},
     timing::Timing,
 };
-use mcs_proto::client::RegistryClient;
 use mcs_runtime::clock::SystemClock;
 use tokio::{
     net::TcpStream,
     time::{sleep, timeout},
 };
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Scale,
+    fleet::{Fleet, LIMIT},
     machine::{self, Cores},
-    model::{Exports, Model, member},
-    ours::{CLUSTERSET, options},
+    ours::options,
     population::Population,
     progress,
     report::{Report, Row, Unit},
@@ -40,8 +36,25 @@ const AWAY: [Duration; 2] = [Duration::ZERO, Duration::from_secs(10)];
 /// Of the goal, and the floor that it names, in seconds.
 const MOST: f64 = 3.0;
 const FLOOR: f64 = 0.15;
-/// Something is broken when convergence takes longer.
-const LIMIT: Duration = Duration::from_secs(120);
+
+/// The time that both sides had of all cores in each restart, in seconds.
+#[derive(Debug, Default)]
+struct Spent {
+    controllers: Vec<f64>,
+    registry: Vec<f64>,
+}
+
+impl Spent {
+    /// On clusters of their own the controllers would not wait for each other.
+    fn note(self, clusters: usize) -> String {
+        let [controllers, registry] =
+            [self.controllers, self.registry].map(|spent| median(spent).unwrap_or(f64::NAN));
+        format!(
+            "CPU of a restart, median: {controllers:.2} s of the {clusters} controllers together, {registry:.2} s of \
+             the registry"
+        )
+    }
+}
 
 /// Measures it.
 ///
@@ -52,30 +65,30 @@ pub fn run(scale: &Scale) -> Result<Report> {
     cores.generator()?.block_on(Box::pin(measure(scale, cores)))
 }
 
-struct Fleet {
-    models: Vec<Arc<Model>>,
-    _acting: Vec<AbortOnDropHandle<()>>,
-}
-
 async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
     let load = machine::load();
     let population = POPULATION.divided(scale.divisor);
     progress(&format!("g5: {population} join"));
     let options = StackOptions { lease: scale.lease, ..options() };
     let mut stack = Stack::start_without_controllers(options).await?;
-    let fleet = Fleet::join(&stack, population, Timing::of_lease(scale.lease))?;
+    let timing = Timing::of_lease(scale.lease);
+    let fleet = Fleet::join(&stack, population, EXPORTERS, timing, Duration::ZERO)?;
     let mut epoch = fleet.converged(None).await?.0;
     let shown = fleet.shows();
     let mut rows = Vec::new();
+    let mut spent = Spent::default();
     for away in AWAY {
         let mut last = Vec::new();
         let mut all = Times::new()?;
         for round in 1..=scale.pairs {
             stack.end_registry(Signal::Kill).await?;
             sleep(away).await;
+            let before = machine::cpu(process::id())?;
             let listens = restart(&mut stack).await?;
             let (next, reached) = fleet.converged(epoch).await?;
             epoch = next;
+            spent.controllers.push((machine::cpu(process::id())? - before).as_secs_f64());
+            spent.registry.push(machine::cpu(stack.registry_program()?.pid())?.as_secs_f64());
             let took: Vec<_> = reached.iter().map(|at| at.since(listens)).collect();
             took.iter().try_for_each(|took| all.record(*took))?;
             last.push(took.iter().max().copied().unwrap_or_default().as_secs_f64());
@@ -100,7 +113,7 @@ async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
     progress("  waiting until every doubt is over");
     fleet.complete().await?;
     sleep(scale.lease * 3 / 2).await;
-    let deleted = fleet.models.iter().map(|model| model.deleted()).sum::<u64>();
+    let deleted = fleet.deleted();
     let missing = shown.iter().zip(fleet.shows()).filter(|(before, after)| **before != *after).count();
     #[expect(clippy::cast_precision_loss, reason = "none is hoped for")]
     rows.extend([
@@ -122,6 +135,7 @@ async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
             ),
             "controllers are outbox, view and client of mcs-controller in one process, without API servers"
                 .to_owned(),
+            spent.note(population.clusters),
             machine::versions()?,
             load,
         ],
@@ -141,67 +155,4 @@ async fn listening(address: SocketAddr) -> Timestamp {
         sleep(Duration::from_millis(1)).await;
     }
     SystemClock.elapsed()
-}
-
-impl Fleet {
-    fn join(stack: &Stack, population: Population, timing: Timing) -> Result<Self> {
-        let url = format!("http://{}", stack.registry().grpc).parse()?;
-        let mut fleet = Self { models: Vec::new(), _acting: Vec::new() };
-        for cluster in 0..population.clusters {
-            let client = RegistryClient::new(&url, timing)?;
-            let member = member(CLUSTERSET, &Population::cluster(cluster))?;
-            let exports = exports(population, cluster)?;
-            let model = Arc::new(Model::new(client, member, population.clusters, &exports, timing)?);
-            fleet._acting.push(AbortOnDropHandle::new(tokio::spawn(Arc::clone(&model).act())));
-            fleet.models.push(model);
-        }
-        Ok(fleet)
-    }
-
-    /// Waits until all have come as far as they can with one registry process that is not `before`, and says which that
-    /// is and when each had.
-    async fn converged(&self, before: Option<Epoch>) -> Result<(Option<Epoch>, Vec<Timestamp>)> {
-        let converged = self.models.iter().map(|model| async move {
-            let reached = model.reached().wait_for(|reached| reached.is_whole(before)).await?.clone();
-            anyhow::Ok((reached.told, reached.at))
-        });
-        let converged = timeout(LIMIT, try_join_all(converged)).await;
-        let converged =
-            converged.with_context(|| format!("no convergence within {} s", LIMIT.as_secs()))??;
-        let epoch = converged.first().and_then(|(epoch, _)| *epoch);
-        Ok((epoch, converged.into_iter().map(|(_, at)| at).collect()))
-    }
-
-    /// Waits until the first has told a registry process other than `before` all.
-    async fn first_told(&self, before: Option<Epoch>) -> Result<()> {
-        let told = self.models.iter().map(|model| {
-            Box::pin(async move {
-                let told = |reached: &super::model::Reached| reached.told.is_some() && reached.told != before;
-                model.reached().wait_for(told).await.map(drop)
-            })
-        });
-        let (first, ..) = timeout(LIMIT, futures::future::select_all(told)).await.context("nobody synced")?;
-        Ok(first?)
-    }
-
-    async fn complete(&self) -> Result<()> {
-        let complete = async || match self.models.iter().filter(|model| !model.is_complete()).count() {
-            0 => Ok(()),
-            some => Err(format!("{some} views are not complete")),
-        };
-        crate::wait::wait_at_most(LIMIT, "complete views", complete).await
-    }
-
-    fn shows(&self) -> Vec<(usize, usize)> {
-        self.models.iter().map(|model| model.shows()).collect()
-    }
-}
-
-fn exports(population: Population, cluster: usize) -> Result<Exports> {
-    let spec = Arc::new(Population::spec());
-    let export = |service| {
-        let key = Population::key(cluster / EXPORTERS, service)?;
-        Ok((key, Arc::clone(&spec), population.endpoints(cluster, service, true)))
-    };
-    (0..population.services).map(export).collect()
 }

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use mcs_core::time::Clock;
+use mcs_core::{time::Clock, timing::Timing};
 use mcs_runtime::clock::SystemClock;
 use tokio::time::sleep;
 
 use super::{
     Scale,
     etcd::{Etcd, Grain},
+    fleet::Fleet,
     hop::{Hop, Target},
     machine::{self, Cores},
-    ours::Ours,
+    ours::{Ours, options},
     population::{ENDPOINT_BYTES, Population},
     progress,
     report::{Report, Row, Unit},
     stats::Ratios,
 };
+use crate::stack::{Stack, StackOptions};
 
 const HELD: Population = Population { clusters: 250, services: 100, endpoints: 10 };
 const RATE: u32 = 250;
@@ -150,16 +152,21 @@ async fn hold<T: Target>(scale: &Scale, target: T, empty: f64) -> Result<Memory>
     Ok(Memory { empty, idle, changing })
 }
 
-/// The share of a core that clusters cost which only keep their leases and watch.
+/// The share of a core that clusters cost which only keep their leases and watch, both over one connection, as
+/// controllers do.
 async fn idle(scale: &Scale, cores: Cores) -> Result<Row> {
     let population = IDLE.divided(scale.divisor);
     progress(&format!("g7: {} clusters that keep their leases", population.clusters));
-    let mut ours = Ours::start(cores).await?;
-    ours.fill(population).await?;
-    let ours = Arc::new(ours);
-    let _watching = Hop::open(Arc::clone(&ours), population.clusters, 0).await?;
+    let options = StackOptions { lease: scale.lease, ..options() };
+    let stack = cores.start_server(Stack::start_without_controllers(options)).await?;
+    let timing = Timing::of_lease(scale.lease);
+    // Spread, as the renewals of clusters that began at different times are.
+    let fleet = Fleet::join(&stack, population, 1, timing, timing.heartbeat())?;
+    fleet.converged(None).await?;
+    // After that nothing is told any more.
+    fleet.complete().await?;
     sleep(scale.quiet).await;
-    let pid = ours.process()?;
+    let pid = stack.registry_program()?.pid();
     let (since, before) = (SystemClock.elapsed(), machine::cpu(pid)?);
     sleep(scale.block * 2).await;
     let (now, after) = (SystemClock.elapsed(), machine::cpu(pid)?);
