@@ -7,8 +7,8 @@
 //! for what they create, [`wait`] the only way to wait. Above them: [`programs`] runs our programs as users do,
 //! [`stack`] a registry with a controller in each cluster and, by `permissions`, with what these may do there, [`peer`]
 //! a member that has no cluster at all, [`in_process`] controllers that a test can end at any of their writes, by a
-//! [`tap`] in their client. On top: [`demo`]; [`conformance`], which runs the suite of the MCS API; [`mod@bench`],
-//! which measures with [`crossing`].
+//! [`tap`] in their client, and [`relay`] what stands between them and a registry. On top: [`demo`]; [`conformance`],
+//! which runs the suite of the MCS API; [`mod@bench`], which measures with [`crossing`].
 //!
 //! Guarantees: no process outlives the one that started it, however that ended; clusters never share ports or
 //! credentials, and those of different index no address ranges.
@@ -32,6 +32,7 @@ mod permissions;
 pub mod ports;
 mod process;
 pub mod programs;
+pub mod relay;
 mod screen;
 pub mod shared;
 pub mod stack;

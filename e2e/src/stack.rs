@@ -435,7 +435,15 @@ impl Stack {
     /// # Errors
     /// It does not answer, or with an error.
     pub async fn rest(&self, path: &str) -> Result<Value> {
-        Ok(serde_json::from_slice(&get(&self.rest_url(path)).await?)?)
+        self.rest_of(&self.options.clusterset, path).await
+    }
+
+    /// What the registry's REST port answers below `/v1/clustersets/{clusterset}/` of any clusterset.
+    ///
+    /// # Errors
+    /// It does not answer, or with an error.
+    pub async fn rest_of(&self, clusterset: &str, path: &str) -> Result<Value> {
+        Ok(serde_json::from_slice(&get(&self.rest_url(clusterset, path)).await?)?)
     }
 
     /// What the registry's REST port answers to a DELETE below `/v1/clustersets/{clusterset}/`.
@@ -443,11 +451,12 @@ impl Stack {
     /// # Errors
     /// It does not answer, or with an error.
     pub async fn rest_delete(&self, path: &str) -> Result<Value> {
-        Ok(serde_json::from_slice(&ask(Method::DELETE, &self.rest_url(path)).await?)?)
+        let url = self.rest_url(&self.options.clusterset, path);
+        Ok(serde_json::from_slice(&ask(Method::DELETE, &url).await?)?)
     }
 
-    fn rest_url(&self, path: &str) -> String {
-        format!("http://{}/v1/clustersets/{}/{path}", self.registry.rest, self.options.clusterset)
+    fn rest_url(&self, clusterset: &str, path: &str) -> String {
+        format!("http://{}/v1/clustersets/{clusterset}/{path}", self.registry.rest)
     }
 }
 

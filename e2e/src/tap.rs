@@ -1,7 +1,8 @@
 //! What a controller sends to its API server: seen and numbered, held back, or the last that it does.
 //!
-//! A [`Tap`] is a layer around the client that a controller is given. A *write* is a request that may change an object;
-//! those of Leases and Events and dry runs are none, and those that a test says are its own probes are not numbered.
+//! A [`Tap`] is a service around the client that a controller is given. A *write* is a request that may change an
+//! object; those of Leases and Events and dry runs are none, and those that a test says are its own probes are not
+//! numbered.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,10 +11,13 @@ use std::{
 };
 
 use futures::future::{BoxFuture, FutureExt, pending};
-use http::{Method, Request, Response};
-use kube::client::{Body, DynBody};
-use tokio::{runtime::Runtime, sync::watch};
-use tower::{BoxError, Layer, Service};
+use http::{Method, Request, Response, StatusCode};
+use kube::{Client, client::Body};
+use tokio::{
+    runtime::Runtime,
+    sync::{oneshot, watch},
+};
+use tower::{BoxError, Service};
 
 /// Where a controller dies at one of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,10 +28,32 @@ pub enum Moment {
     After,
 }
 
+/// What is held back until it is let go, as by a network that is slow: who waits for an answer may give up, the request
+/// arrives all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Lists and watches of Leases.
+    pub lease_watches: bool,
+    /// All requests about Leases.
+    pub leases: bool,
+    /// Writes.
+    pub writes: bool,
+}
+
+/// A write and what the API server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Method and object, as `PATCH serviceimports/cart/status`.
+    pub request: String,
+    /// The answer, once it is there.
+    pub answer: Option<StatusCode>,
+}
+
 /// What goes through a client; see the module. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tap {
     state: Arc<Mutex<State>>,
+    held: watch::Sender<Held>,
     dead: watch::Sender<bool>,
 }
 
@@ -37,24 +63,19 @@ struct State {
     probes: Vec<String>,
     /// The write in whose course the controller dies.
     last: Option<(usize, Moment)>,
-    writes: Vec<String>,
-    refused: usize,
-    holds_leases: bool,
+    writes: Vec<Write>,
     /// What ends with the controller.
     runtime: Option<Runtime>,
 }
 
-/// What becomes of a request.
-enum Verdict {
-    Send,
-    SendAndDie,
-    Hold,
-}
-
-impl Default for Tap {
-    fn default() -> Self {
-        Self { state: Arc::default(), dead: watch::Sender::new(false) }
-    }
+/// What is sent.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    LeaseWatch,
+    Lease,
+    /// A write, by its place.
+    Write(usize),
+    Other,
 }
 
 impl Tap {
@@ -65,14 +86,9 @@ impl Tap {
         tap
     }
 
-    /// The writes so far, in the order in which they were begun, as `PATCH serviceimports/cart/status`.
-    pub fn writes(&self) -> Vec<String> {
+    /// The writes so far, in the order in which they were begun.
+    pub fn writes(&self) -> Vec<Write> {
         self.lock().writes.clone()
-    }
-
-    /// How many writes the API server refused since they were decided on what is no longer so (409).
-    pub fn refused(&self) -> usize {
-        self.lock().refused
     }
 
     /// The controller dies at the write number `nth` from now, 1 being the next.
@@ -81,20 +97,15 @@ impl Tap {
         state.last = Some((state.writes.len() + nth, moment));
     }
 
-    /// From now on requests about Leases get no answer, or do again.
-    pub fn hold_leases(&self, hold: bool) {
-        self.lock().holds_leases = hold;
+    /// Holds back what is sent from now on, and lets go what is held no more.
+    pub fn hold(&self, held: Held) {
+        self.held.send_replace(held);
     }
 
     /// Waits until the controller is dead.
     pub async fn died(&self) {
         // It does not fail: this handle can send, too.
         let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
-    }
-
-    /// Whether the controller is dead.
-    pub fn is_dead(&self) -> bool {
-        *self.dead.borrow()
     }
 
     /// Ends the controller where it stands, as SIGKILL does: nothing that it holds is released.
@@ -111,29 +122,54 @@ impl Tap {
         self.lock().runtime = Some(runtime);
     }
 
-    fn admit(&self, request: &Request<Body>) -> Verdict {
+    /// `client` with this tap.
+    pub(crate) fn around(&self, client: Client) -> Client {
+        let namespace = client.default_namespace().to_owned();
+        Client::new(Tapped { inner: client, tap: self.clone() }, namespace)
+    }
+
+    /// Numbers a request; none when the controller is dead, or dies of it.
+    fn admit(&self, request: &Request<Body>) -> Option<(Kind, bool)> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         let mut state = self.lock();
-        if self.is_dead() || (state.holds_leases && path.contains("/leases")) {
-            return Verdict::Hold;
+        if *self.dead.borrow() {
+            return None;
         }
-        let apart = path.contains("/leases") || path.contains("/events") || query.contains("dryRun");
         let probe = state.probes.iter().any(|probe| path.contains(probe));
-        if request.method() == Method::GET || apart || probe {
-            return Verdict::Send;
-        }
-        let number = state.writes.len() + 1;
-        let verdict = match state.last {
-            Some((last, Moment::Before)) if last == number => Verdict::Hold,
-            Some((last, Moment::After)) if last == number => Verdict::SendAndDie,
-            _ => Verdict::Send,
+        let kind = match path.split_once("/leases") {
+            Some((_, "")) if request.method() == Method::GET => Kind::LeaseWatch,
+            Some(_) => Kind::Lease,
+            None if request.method() == Method::GET || probe => Kind::Other,
+            None if path.contains("/events") || query.contains("dryRun") => Kind::Other,
+            None => Kind::Write(state.writes.len()),
         };
-        state.writes.push(format!("{} {}", request.method(), object(path)));
+        let Kind::Write(place) = kind else { return Some((kind, false)) };
+        let request = format!("{} {}", request.method(), object(path));
+        state.writes.push(Write { request, answer: None });
+        let dies = state.last.filter(|(last, _)| *last == place + 1).map(|(_, moment)| moment);
         drop(state);
-        if matches!(verdict, Verdict::Hold) {
+        if dies == Some(Moment::Before) {
             self.kill();
+            return None;
         }
-        verdict
+        Some((kind, dies == Some(Moment::After)))
+    }
+
+    /// Waits until a request may be sent.
+    async fn let_go(&self, kind: Kind) {
+        let held = |held: &Held| match kind {
+            Kind::LeaseWatch => held.leases || held.lease_watches,
+            Kind::Lease => held.leases,
+            Kind::Write(_) => held.writes,
+            Kind::Other => false,
+        };
+        let _ = self.held.subscribe().wait_for(|now| !held(now)).await;
+    }
+
+    fn answered(&self, kind: Kind, status: StatusCode) {
+        if let Kind::Write(place) = kind {
+            self.lock().writes[place].answer = Some(status);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -141,58 +177,48 @@ impl Tap {
     }
 }
 
-/// The part of a path that names an object: behind its namespace, else behind the version of its API.
+/// The part of a path that names an object: behind its namespace, else all of it.
 fn object(path: &str) -> &str {
     let namespaced = path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/'));
     namespaced.map_or(path, |(_, object)| object)
 }
 
-impl<S> Layer<S> for Tap {
-    type Service = Tapped<S>;
-
-    fn layer(&self, inner: S) -> Tapped<S> {
-        Tapped { inner, tap: self.clone() }
-    }
-}
-
 /// A client with a [`Tap`].
-#[derive(Debug)]
-pub struct Tapped<S> {
-    inner: S,
+struct Tapped {
+    inner: Client,
     tap: Tap,
 }
 
-impl<S> Service<Request<Body>> for Tapped<S>
-where
-    S: Service<Request<Body>, Response = Response<Box<DynBody>>, Error = BoxError>,
-    S::Future: Send + 'static,
-{
-    type Response = S::Response;
+impl Service<Request<Body>> for Tapped {
+    type Response = Response<Body>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let is_write = request.method() != Method::GET;
-        let verdict = self.tap.admit(&request);
-        if matches!(verdict, Verdict::Hold) {
-            return pending().boxed();
-        }
-        let (answer, tap) = (self.inner.call(request), self.tap.clone());
-        async move {
-            let answer = answer.await;
-            if matches!(verdict, Verdict::SendAndDie) {
+        let (client, tap) = (self.inner.clone(), self.tap.clone());
+        let Some((kind, dies)) = tap.admit(&request) else { return pending().boxed() };
+        let send = async move {
+            tap.let_go(kind).await;
+            let answer = client.send(request).await;
+            if dies {
                 tap.kill();
                 return pending().await;
             }
-            if is_write && answer.as_ref().is_ok_and(|answer| answer.status() == http::StatusCode::CONFLICT) {
-                tap.lock().refused += 1;
+            if let Ok(answer) = &answer {
+                tap.answered(kind, answer.status());
             }
-            answer
-        }
-        .boxed()
+            answer.map_err(BoxError::from)
+        };
+        // On its own, for whoever waits for it may give up.
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(async move {
+            // Nobody may listen any more.
+            let _ = tell.send(send.await);
+        });
+        async move { told.await? }.boxed()
     }
 }

@@ -5,44 +5,29 @@
 //! n-th write of each scene, before it is sent or when it is carried out but not answered; another one takes over. What
 //! exists after each scene must be what exists where nobody died.
 
-use std::{
-    cell::Cell,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use kube::{Client, ResourceExt, api::ListParams};
-use mcs_controller::api::{ServiceExport, ServiceImport};
+use k8s_openapi::api::core::v1::Service;
+use mcs_controller::api::ServiceExport;
 use mcs_core::{
-    ids::ServiceKey,
     model::{ExportSpec, ServiceType},
-    names::{
-        ANNOTATION_DERIVED_SERVICE, ANNOTATION_SOURCE_VERSION, EXPORT_WANTED, LABEL_EXPORT,
-        derived_service_name,
-    },
+    names::{EXPORT_WANTED, LABEL_EXPORT},
 };
-use mcs_e2e::{
-    in_process::{Controller, Place, registry},
-    peer::Peer,
-    shared::pair,
-    tap::{Moment, Tap},
-    wait_for,
-};
+use mcs_e2e::{in_process::Controller, tap::Moment, wait_for};
 use serde_json::{Value, json};
 
 use crate::{
-    exports::{Kind, merge},
-    support::{Place as Named, READY, peer_endpoints, peer_spec},
+    exports::merge,
+    site::{Content, HTTP, Site},
+    support::{READY, peer_endpoints, peer_spec},
 };
 
 /// Rounds that are played side by side.
 const AT_ONCE: usize = 12;
 /// A scene may have so many writes more than where nobody dies, by what comes in between.
 const SPARE: usize = 2;
-
-const HTTP: (&str, u16) = ("http", 8080);
 
 /// What happens in a round, one after the other; each is worked on to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,9 +67,6 @@ const SCENES: [Scene; 9] = [
 /// What there is after each scene, and how many writes led there.
 type Course = BTreeMap<Scene, (Content, usize)>;
 
-/// What objects say, by kind and name.
-type Content = BTreeMap<String, Value>;
-
 /// A write of a scene, and how the controller died at it.
 type Death = (Scene, usize, Moment);
 
@@ -117,29 +99,19 @@ async fn a_controller_that_dies_at_any_of_its_writes_is_followed_by_one_that_com
 
 /// One course of all scenes.
 struct Round {
-    ns: String,
-    client: Client,
-    place: Place,
-    peer: Peer,
-    probes: Cell<u8>,
+    site: Site<'static>,
     controller: Option<Controller>,
 }
 
 impl Round {
     async fn begin(prefix: &str) -> Result<Self> {
-        let (pair, registry) = (pair().await?, registry().await?);
-        let ns = pair.namespace(prefix).await?.name().to_owned();
-        let place = Place::prepare(&pair.east, &ns, &[&ns], &registry.url()).await?;
-        let peer = Peer::join_clusterset(registry, &ns, "beta").await?;
-        let client = pair.east.client();
-        let mut round = Self { ns, client, place, peer, probes: Cell::new(0), controller: None };
+        let site = Site::begin(prefix).await?;
         for name in ["shop", "desk"] {
-            round.named(name).create_service(&[HTTP], &["10.0.0.1", "10.0.0.2"]).await?;
+            site.named(name).create_service(&[HTTP], &["10.0.0.1", "10.0.0.2"]).await?;
         }
-        let shop = peer_endpoints(&[HTTP], &["10.1.1.1"])?;
-        round.peer.export(&round.key("shop")?, peer_spec(&[HTTP], 1_000), shop).await?;
-        round.start().await?;
-        Ok(round)
+        site.beta_exports("shop", &[1]).await?;
+        let controller = Some(site.start().await?);
+        Ok(Self { site, controller })
     }
 
     /// Plays all scenes, and answers what there is after each.
@@ -149,9 +121,9 @@ impl Round {
             let before = self.controller()?.tap.writes().len();
             self.act(scene).await?;
             self.has_ended(scene).await.with_context(|| format!("scene {scene:?}"))?;
-            self.work_ends().await?;
+            self.site.work_ends(self.controller()?).await?;
             let writes = self.controller()?.tap.writes().split_off(before);
-            course.insert(scene, (self.content().await?, writes.len()));
+            course.insert(scene, (self.site.content().await?, writes.len()));
         }
         self.take_controller()?.end().await?;
         Ok(course)
@@ -170,12 +142,12 @@ impl Round {
                     return Ok(());
                 }
                 deaths.push((scene, nth, moment));
-                self.place.release_lease().await?;
-                self.start().await?;
-                self.becomes(wanted).await?;
-                self.work_ends().await?;
+                self.site.place.release_lease().await?;
+                self.restart().await?;
+                self.site.becomes(wanted).await?;
+                self.site.work_ends(self.controller()?).await?;
                 self.finds_nothing_to_do().await?;
-                self.becomes(wanted).await
+                self.site.becomes(wanted).await
             };
             played.await.with_context(|| format!("scene {scene:?}"))?;
         }
@@ -183,19 +155,17 @@ impl Round {
         Ok(deaths)
     }
 
-    /// Starts a controller, and waits until it has looked at everything.
-    async fn start(&mut self) -> Result<()> {
-        let probes = ["probe".to_owned(), derived_service_name(&self.key("probe")?)];
-        self.controller = Some(self.place.start(Tap::without(&probes)).await?);
-        self.work_ends().await
-    }
-
     /// A further controller, in the place of the one that has worked, writes nothing.
     async fn finds_nothing_to_do(&mut self) -> Result<()> {
         self.take_controller()?.end().await?;
-        self.start().await?;
+        self.restart().await?;
         let writes = self.controller()?.tap.writes();
         ensure!(writes.is_empty(), "the second pass writes {writes:?}");
+        Ok(())
+    }
+
+    async fn restart(&mut self) -> Result<()> {
+        self.controller = Some(self.site.start().await?);
         Ok(())
     }
 
@@ -207,19 +177,11 @@ impl Round {
         self.controller.take().context("no controller runs")
     }
 
-    fn key(&self, name: &str) -> Result<ServiceKey> {
-        Ok(ServiceKey::new(&self.ns, name)?)
-    }
-
-    fn named(&self, name: &str) -> Named {
-        Named::new(self.client.clone(), &self.ns, name)
-    }
-
     async fn act(&self, scene: Scene) -> Result<()> {
         let cart = async |spec: ExportSpec, ports: &[(&str, u16)], hosts: &[u8]| {
             let addresses: Vec<_> = hosts.iter().map(|host| format!("10.1.0.{host}")).collect();
             let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
-            self.peer.export(&self.key("cart")?, spec, peer_endpoints(ports, &addresses)?).await
+            self.site.beta.export(&self.site.key("cart")?, spec, peer_endpoints(ports, &addresses)?).await
         };
         let more = [("http", 8081), ("admin", 9090)];
         let headless = || ExportSpec { service_type: ServiceType::Headless, ..peer_spec(&more, 1_000) };
@@ -232,20 +194,20 @@ impl Round {
             Scene::TypeChanges => cart(headless(), &more, &others).await,
             Scene::LabelComes => self.label(json!(EXPORT_WANTED)).await,
             Scene::LabelGoes => self.label(Value::Null).await,
-            Scene::ExportComes => self.named("desk").create_export().await,
-            Scene::ExportGoes => self.named("desk").delete::<ServiceExport>("desk").await,
-            Scene::ImportEnds => self.peer.withdraw(&self.key("cart")?).await,
+            Scene::ExportComes => self.site.named("desk").create_export().await,
+            Scene::ExportGoes => self.site.named("desk").delete::<ServiceExport>("desk").await,
+            Scene::ImportEnds => self.site.beta.withdraw(&self.site.key("cart")?).await,
         }
     }
 
     async fn label(&self, value: Value) -> Result<()> {
         let labels = json!({ "metadata": { "labels": { LABEL_EXPORT: value } } });
-        merge(&self.named("shop").api::<Service>(), "shop", labels).await
+        merge(&self.site.named("shop").api::<Service>(), "shop", labels).await
     }
 
     /// Waits until a scene has done what it is about; that nothing else was done the comparison tells.
     async fn has_ended(&self, scene: Scene) -> Result<()> {
-        let cart = self.named("cart");
+        let cart = self.site.named("cart");
         match scene {
             Scene::ImportBegins | Scene::EndpointsChange | Scene::PortsChange | Scene::TypeChanges => {
                 let (endpoints, ports, ips) = match scene {
@@ -268,23 +230,24 @@ impl Round {
                 .await
             }
             Scene::LabelComes => {
-                self.named("shop").says(&READY).await?;
-                self.named("shop")
-                    .imports(&[("beta", &["10.1.1.1"]), ("east", &["10.0.0.1", "10.0.0.2"])])
+                self.site.named("shop").says(&READY).await?;
+                self.site
+                    .named("shop")
+                    .imports(&[("beta", &["10.1.0.1"]), ("east", &["10.0.0.1", "10.0.0.2"])])
                     .await
                     .map(drop)
             }
             Scene::LabelGoes => {
-                self.named("shop").export_is_gone().await?;
-                self.named("shop").imports(&[("beta", &["10.1.1.1"])]).await.map(drop)
+                self.site.named("shop").export_is_gone().await?;
+                self.site.named("shop").imports(&[("beta", &["10.1.0.1"])]).await.map(drop)
             }
             Scene::ExportComes => {
-                self.named("desk").says(&READY).await?;
-                self.named("desk").imports(&[("east", &["10.0.0.1", "10.0.0.2"])]).await.map(drop)
+                self.site.named("desk").says(&READY).await?;
+                self.site.named("desk").imports(&[("east", &["10.0.0.1", "10.0.0.2"])]).await.map(drop)
             }
             Scene::ExportGoes => {
-                self.named("desk").export_is_gone().await?;
-                self.named("desk").imports_nothing().await
+                self.site.named("desk").export_is_gone().await?;
+                self.site.named("desk").imports_nothing().await
             }
             Scene::ImportEnds => cart.imports_nothing().await,
         }
@@ -293,107 +256,13 @@ impl Round {
     /// Waits until there is what there shall be, or the controller is dead; answers whether it is.
     async fn becomes_or_dies(&self, wanted: &Content, may_die: bool) -> Result<bool> {
         let became = async {
-            self.becomes(wanted).await?;
+            self.site.becomes(wanted).await?;
             // It may yet die at its last write.
-            if may_die { self.work_ends().await } else { Ok(()) }
+            if may_die { self.site.work_ends(self.controller()?).await } else { Ok(()) }
         };
         tokio::select! {
             () = self.controller()?.tap.died() => Ok(true),
             became = became => became.map(|()| false),
         }
-    }
-
-    async fn becomes(&self, wanted: &Content) -> Result<()> {
-        wait_for("what there is where nobody dies", async || {
-            let is = self.content().await?;
-            let names = is.keys().chain(wanted.keys());
-            let differs = names.filter(|name| is.get(*name) != wanted.get(*name));
-            let differs: Vec<_> = differs.map(|name| (name, is.get(name), wanted.get(name))).collect();
-            ensure!(differs.is_empty(), "{differs:?}");
-            Ok(())
-        })
-        .await
-    }
-
-    /// Waits until the controller has worked on all that it was told before: when the first probe arrives it is in the
-    /// queue, when the queue is empty it is in hand, and when the second one arrives its writes have been sent.
-    async fn work_ends(&self) -> Result<()> {
-        self.probe().await?;
-        self.controller()?.idle().await?;
-        self.probe().await
-    }
-
-    /// Changes the export `probe` and waits for it: all that the registry told before it is planned then.
-    async fn probe(&self) -> Result<()> {
-        self.probes.set(self.probes.get() % 250 + 1);
-        let address = format!("10.1.2.{}", self.probes.get());
-        let endpoints = peer_endpoints(&[HTTP], &[&address])?;
-        self.peer.export(&self.key("probe")?, peer_spec(&[HTTP], 1_000), endpoints).await?;
-        self.named("probe").imports(&[("beta", &[&address])]).await.map(drop)
-    }
-
-    /// All that there is in the namespace, but for the probe: what it says, without what each object has of its own.
-    async fn content(&self) -> Result<Content> {
-        let mut objects = Vec::new();
-        objects.extend(self.list::<ServiceExport>().await?);
-        objects.extend(self.list::<ServiceImport>().await?);
-        objects.extend(self.list::<Service>().await?);
-        objects.extend(self.list::<EndpointSlice>().await?);
-        let mut names = vec![(self.ns.clone(), "NAMESPACE".to_owned())];
-        for name in ["cart", "shop", "desk", "probe"] {
-            names.push((derived_service_name(&self.key(name)?), format!("derived-{name}")));
-        }
-        names.extend(objects.iter().filter_map(|(name, object)| {
-            Some((object["metadata"]["uid"].as_str()?.to_owned(), format!("the uid of {name}")))
-        }));
-        let services: BTreeMap<_, _> =
-            objects.iter().filter(|(name, _)| name.starts_with("Service ")).cloned().collect();
-        let said = objects.into_iter().map(|(name, mut object)| {
-            let derived = object["metadata"]["annotations"][ANNOTATION_DERIVED_SERVICE].as_str();
-            if let Some(service) = derived.and_then(|derived| services.get(&format!("Service {derived}"))) {
-                let same = object["spec"]["ips"] == service["spec"]["clusterIPs"];
-                object["spec"]["ips"] = json!(if same { "those of the Service" } else { "others" });
-            }
-            strip(&mut object);
-            let mut text = serde_json::to_string(&(name, object))?;
-            for (own, shown) in &names {
-                text = text.replace(own, shown);
-            }
-            Ok(serde_json::from_str::<(String, Value)>(&text)?)
-        });
-        let said = said.collect::<Result<BTreeMap<_, _>>>()?;
-        Ok(said.into_iter().filter(|(name, _)| !name.contains("probe")).collect())
-    }
-
-    async fn list<K: Kind>(&self) -> Result<Vec<(String, Value)>> {
-        let objects = self.named("").api::<K>().list(&ListParams::default()).await?;
-        let told = objects.items.into_iter().map(|object| {
-            Ok((format!("{} {}", K::kind(&()), object.name_any()), serde_json::to_value(object)?))
-        });
-        told.collect()
-    }
-}
-
-/// Takes off what differs between two objects that say the same.
-fn strip(object: &mut Value) {
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.retain(|field, _| {
-            ["labels", "annotations", "finalizers", "deletionTimestamp", "ownerReferences"]
-                .contains(&field.as_str())
-        });
-    }
-    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-        annotations.remove(ANNOTATION_SOURCE_VERSION);
-    }
-    // Which addresses a Service has is Kubernetes' choice.
-    for field in ["clusterIP", "clusterIPs"] {
-        if let Some(addresses) = object["spec"].get_mut(field) {
-            let none = *addresses == json!(["None"]) || *addresses == json!("None");
-            *addresses = json!(if none { "None" } else { "an address" });
-        }
-    }
-    for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
-        condition["lastTransitionTime"].take();
-        condition["observedGeneration"].take();
     }
 }

@@ -149,7 +149,7 @@ async fn create<K: Kind>(api: &Api<K>, object: &K) -> Result<()> {
 }
 
 /// Creates an object that is written as JSON.
-async fn create_json<K: Kind>(api: &Api<K>, object: Value) -> Result<()> {
+pub(crate) async fn create_json<K: Kind>(api: &Api<K>, object: Value) -> Result<()> {
     create(api, &serde_json::from_value(object)?).await
 }
 
