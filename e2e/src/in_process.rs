@@ -65,8 +65,8 @@ pub async fn registry() -> Result<&'static Stack> {
     static REGISTRY: OnceCell<Result<Stack, String>> = OnceCell::const_new();
     let start = async || {
         let mut options = StackOptions::for_namespace("shared");
-        // Nobody's lease ends while a test lasts, whatever the load of the machine.
-        options.lease = mcs_core::timing::DEFAULT_LEASE * 4;
+        // Nobody's lease ends by the load of a machine that runs all tests at once.
+        options.lease = mcs_core::timing::DEFAULT_LEASE;
         Stack::start_without_controllers(options).await.map_err(|error| format!("{error:#}"))
     };
     let started = REGISTRY.get_or_init(start).await;

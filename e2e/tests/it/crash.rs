@@ -5,7 +5,10 @@
 //! n-th write of each scene, before it is sent or when it is carried out but not answered; another one takes over. What
 //! exists after each scene must be what exists where nobody died.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -15,7 +18,12 @@ use mcs_core::{
     model::{ExportSpec, ServiceType},
     names::{EXPORT_WANTED, LABEL_EXPORT},
 };
-use mcs_e2e::{in_process::Controller, tap::Moment, wait_for};
+use mcs_e2e::{
+    in_process::Controller,
+    stack::{Stack, StackOptions},
+    tap::Moment,
+    wait_for,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -26,6 +34,9 @@ use crate::{
 
 /// Rounds that are played side by side.
 const AT_ONCE: usize = 12;
+/// An import that names no cluster any more goes when the next controller has known for as long that nobody exports it;
+/// and no cluster is to fall silent for as long by the load of the machine.
+const LEASE: Duration = Duration::from_secs(15);
 /// A scene may have so many writes more than where nobody dies, by what comes in between.
 const SPARE: usize = 2;
 
@@ -73,13 +84,16 @@ type Death = (Scene, usize, Moment);
 /// Dead before or after any write to the API server, in any scene.
 #[tokio::test]
 async fn a_controller_that_dies_at_any_of_its_writes_is_followed_by_one_that_completes_them() -> Result<()> {
-    let course = Round::begin("calm").await?.play().await?;
+    let options = StackOptions { lease: LEASE, ..StackOptions::for_namespace("crashes") };
+    let registry = Stack::start_without_controllers(options).await?;
+    let course = Round::begin(&registry, "calm").await?.play().await?;
     let writes: BTreeMap<_, _> = course.iter().map(|(scene, (_, writes))| (*scene, *writes)).collect();
     let most = writes.values().max().context("no scenes")? + SPARE;
 
     let deaths = (1..=most).flat_map(|nth| [(nth, Moment::Before), (nth, Moment::After)]);
     let rounds = deaths.map(async |(nth, moment)| {
-        let round = async { Round::begin("crash").await?.play_with_deaths(nth, moment, &course).await };
+        let round =
+            async { Round::begin(&registry, "crash").await?.play_with_deaths(nth, moment, &course).await };
         round.await.with_context(|| format!("dead {moment:?} write {nth}"))
     });
     let died: Vec<Vec<Death>> = stream::iter(rounds).buffer_unordered(AT_ONCE).try_collect().await?;
@@ -98,14 +112,14 @@ async fn a_controller_that_dies_at_any_of_its_writes_is_followed_by_one_that_com
 }
 
 /// One course of all scenes.
-struct Round {
-    site: Site<'static>,
+struct Round<'a> {
+    site: Site<'a>,
     controller: Option<Controller>,
 }
 
-impl Round {
-    async fn begin(prefix: &str) -> Result<Self> {
-        let site = Site::begin(prefix).await?;
+impl<'a> Round<'a> {
+    async fn begin(registry: &'a Stack, prefix: &str) -> Result<Self> {
+        let site = Site::at(registry, prefix).await?;
         for name in ["shop", "desk"] {
             site.named(name).create_service(&[HTTP], &["10.0.0.1", "10.0.0.2"]).await?;
         }

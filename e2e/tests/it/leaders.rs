@@ -14,10 +14,12 @@ use mcs_core::{
     election::Policy,
     names::{ANNOTATION_TERM, EXPORT_WANTED, LABEL_EXPORT, derived_service_name},
     time::Clock,
+    timing::DEFAULT_LEASE,
 };
 use mcs_e2e::{
     in_process::{Controller, LEASE},
     shared::pair,
+    stack::{Stack, StackOptions},
     tap::Held,
     wait_for,
 };
@@ -77,7 +79,10 @@ async fn delete_lease(site: &Site<'_>) -> Result<()> {
 /// sent arrives late, and it goes on with its work: nothing that the newer one has written changes back.
 #[tokio::test]
 async fn of_two_leaders_the_older_one_changes_nothing_back() -> Result<()> {
-    let mut site = Site::begin("twoleaders").await?;
+    // The older one is refused by the registry for as long as this lasts, and is not to tell users that its lease has ended.
+    let options = StackOptions { lease: DEFAULT_LEASE * 4, ..StackOptions::for_namespace("twoleaders") };
+    let registry = Stack::start_without_controllers(options).await?;
+    let mut site = Site::at(&registry, "twoleaders").await?;
     for name in ["shop", "desk"] {
         site.named(name).create_service(&[HTTP], &["10.0.0.1"]).await?;
     }
