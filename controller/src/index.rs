@@ -235,6 +235,11 @@ impl Index {
         self.lock().namespace_state(key)
     }
 
+    /// Whether `namespace` is being deleted.
+    pub(crate) fn is_terminating(&self, namespace: &str) -> bool {
+        self.lock().state_of(namespace) == NamespaceState::Terminating
+    }
+
     /// The import of `key` does not wait (any more).
     pub(crate) fn release(&self, key: &ServiceKey) {
         self.lock().held.remove(key);
@@ -286,7 +291,11 @@ impl Inner {
     }
 
     fn namespace_state(&self, key: &ServiceKey) -> NamespaceState {
-        match self.namespaces.get("", key.namespace.as_str()) {
+        self.state_of(key.namespace.as_str())
+    }
+
+    fn state_of(&self, namespace: &str) -> NamespaceState {
+        match self.namespaces.get("", namespace) {
             Some(known) if known.metadata.deletion_timestamp.is_some() => NamespaceState::Terminating,
             Some(_) => NamespaceState::Active,
             None => NamespaceState::Missing,

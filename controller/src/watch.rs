@@ -224,7 +224,14 @@ impl Feed {
             News::Apply(object) => self.apply(object),
             News::Delete(object) => self.index.delete_meta::<K>(object.meta()),
             News::Alive => {}
-            News::Failed(failed) => self.metrics.watch_failed(&K::kind(&()), failed.problem.label()),
+            News::Failed(failed) => {
+                self.metrics.watch_failed(&K::kind(&()), failed.problem.label());
+                let ends = |scope: &NamespaceName| self.index.is_terminating(scope.as_str());
+                // A Role goes with its namespace. Of one that ends nothing more is to be told, and all others wait for it.
+                if failed.problem.is_forbidden() && self.scope.as_ref().is_some_and(ends) {
+                    self.listed.ready();
+                }
+            }
         }
     }
 

@@ -214,6 +214,28 @@ async fn a_namespace_that_is_gone_has_nothing_and_is_not_watched() {
     it.until_known(&["b"]).await;
 }
 
+/// A Role goes with its namespace: a controller that starts meanwhile has all others to serve.
+#[tokio::test(start_paused = true)]
+async fn only_a_namespace_that_ends_is_not_waited_for_when_it_may_not_be_read() {
+    let mut it = Fixture::start_in::<Service>(Some("shop"));
+    it.api.list().await.refused(403, None);
+    it.api.comes_after(0.8, 0.0).await;
+    assert_eq!(it.ready.missing(), ["the first list of services in shop"]);
+    it.index.apply(ending("shop"));
+    it.api.list().await.refused(503, None);
+    it.api.comes_after(1.6, 0.0).await;
+    assert_eq!(it.ready.missing(), ["the first list of services in shop"]);
+    it.api.list().await.refused(403, None);
+    it.api.comes_after(3.2, 0.0).await;
+    assert_eq!((it.ready.missing(), it.known()), (Vec::new(), names(&[])));
+}
+
+/// A namespace that is being deleted.
+fn ending(name: &str) -> Namespace {
+    let metadata = json!({"name": name, "uid": "u", "resourceVersion": "9", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+    serde_json::from_value(json!({"metadata": metadata})).unwrap()
+}
+
 #[test]
 fn every_failure_has_a_cause_of_the_closed_set() {
     use mcs_runtime::kube::follow::CAUSES;
@@ -253,6 +275,13 @@ impl Fixture {
     where
         K: Kind + DeserializeOwned + Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
+        Self::start_in::<K>(None)
+    }
+
+    fn start_in<K>(namespace: Option<&str>) -> Self
+    where
+        K: Kind + DeserializeOwned + Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
         let (api, client) = api_server();
         let (index, clock, running) =
             (Arc::<Index>::default(), Arc::<ManualClock>::default(), Shutdown::manual());
@@ -267,7 +296,8 @@ impl Fixture {
             stop: running.watch(),
         };
         let there = watch::Sender::new(Some(true));
-        tokio::spawn(watches.watch::<K>(None, &there));
+        let scope = namespace.map(|name| name.parse().unwrap());
+        tokio::spawn(watches.watch::<K>(scope, &there));
         Self { api, index, ready, clock, counters, there, _running: running }
     }
 

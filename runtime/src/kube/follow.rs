@@ -131,6 +131,11 @@ impl Problem {
         }
     }
 
+    /// Whether permission is missing.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Call(Error::Api(status)) if status.code == 403)
+    }
+
     /// Whether asking for the same again cannot help: it is too old, or it cannot be read.
     fn starts_over(&self) -> bool {
         match self {
