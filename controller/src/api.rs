@@ -2,7 +2,7 @@
 //! (KEP-1645) and ClusterProperty of `about.k8s.io` (KEP-2149).
 //!
 //! The types decode whatever a server may hold: `spec` and `status` may be absent, lists and maps may be null, and
-//! what the API calls an enum is a `String`, since one object that does not decode fails a whole list. Meaning is
+//! what the API calls an enum is a `String`, since what does not decode is skipped by its watch. Meaning is
 //! given to the values in `facts`. The CRDs are generated from the same types ([`crate::crds`]); the doc
 //! comments of their fields are the descriptions that `kubectl explain` shows.
 

@@ -43,16 +43,15 @@ pub(crate) struct Discovered {
 pub(crate) enum Unknown {
     #[error("the API server does not answer within {LIMIT:?}")]
     TimedOut,
-    #[error("the API server answers: {0}")]
+    #[error("the API server cannot be asked: {0}")]
     Refused(kube::Error),
     #[error(
-        "the cluster serves no {0} of {MCS_API_VERSION}: apply the CRDs with `mcs-controller apply-crds`, or install \
-         the chart with crds.install=true"
+        "the cluster serves no {0} of {MCS_API_VERSION}: apply the CRDs with `mcs-controller apply-crds`"
     )]
     NotServed(&'static str),
     #[error(
         "the CRDs of {MCS_API_VERSION} that the cluster serves are too old, and would drop these fields: {0}; apply those of \
-         {RELEASE} with `mcs-controller apply-crds`, or install the chart with crds.install=true"
+         {RELEASE} with `mcs-controller apply-crds`"
     )]
     TooOld(String),
     #[error(transparent)]

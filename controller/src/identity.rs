@@ -175,7 +175,6 @@ pub(crate) async fn watch(
         // The channel is there as long as the watch is.
         let following = follow_one(api, name, Arc::clone(&clock), move |seen| drop(tell.send(seen)));
         let looking = async move {
-            metrics.identity_changed(name, false);
             let (mut told, mut last) = (None, None);
             loop {
                 match tokio::time::timeout(EVENT_REPEAT, found.recv()).await {

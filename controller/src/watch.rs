@@ -18,7 +18,7 @@ use mcs_core::time::Clock;
 use mcs_runtime::kube::follow::{FIRST_PAUSE, LONGEST_PAUSE, News, Problem, Query, follow};
 use mcs_runtime::ready::{Handle, Ready};
 use mcs_runtime::shutdown::Drain;
-use mcs_runtime::tasks::Tasks;
+use mcs_runtime::tasks::{Tasks, with_causes};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Watches {
                     Err(error) => Problem::Call(error),
                 };
                 let pause = backoff.next_pause(problem.retry_after(), rand::random());
-                let error = problem.to_string();
+                let error = with_causes(&problem);
                 if said.as_ref() == Some(&error) {
                     debug!(%namespace, error, retry_in = ?pause, "cannot read the namespace, it is tried again");
                 } else {

@@ -187,7 +187,7 @@ impl Writer {
         Ok(replaced)
     }
 
-    /// Makes the status fields of `wanted` so in the object that was read as `base`.
+    /// Makes the fields of `status` so in the object that was read as `base`.
     pub(crate) async fn apply_status<K: Written>(&self, base: &K, status: Value) -> Result<K, WriteFailed> {
         let body = json!({
             "apiVersion": K::api_version(&()),

@@ -19,6 +19,7 @@
 //! through a definition that is not theirs, and a rename in one cluster would go unnoticed in all others.
 
 use crate::ids::{ClusterId, ClusterUid};
+use crate::limits::DEFAULT_SESSION_AFFINITY_TIMEOUT;
 use crate::model::{
     Conflict, ConflictField, EndpointMap, EndpointPort, EndpointSet, ExportSpec, GoodPort, Group, GroupKey,
     Header, ImportDefinition, IpFamily, Participant, Port, SessionAffinity,
@@ -26,9 +27,6 @@ use crate::model::{
 use crate::version::Version;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What Kubernetes takes for the timeout of `ClientIP` where none is named, in seconds.
-const DEFAULT_AFFINITY_TIMEOUT: u32 = 10_800;
 
 /// One cluster's export of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +118,6 @@ fn name_in_import(port: &Port, several: bool) -> String {
     }
 }
 
-/// The ports of the import that an export with the ports `own` defines identically.
 /// The endpoints of one cluster as they are imported: of the families that are `served`, with those ports that the
 /// cluster defines as the import does, by the names that they have in the import; `any_port` says whether it has ports.
 pub fn imported<'a>(
@@ -153,6 +150,7 @@ pub fn imported<'a>(
     Cow::Owned(imported.pack())
 }
 
+/// The ports of the import that an export with the ports `own` defines identically.
 fn good_ports(import: &[Port], own: &[Port]) -> Vec<GoodPort> {
     let several = import.len() > 1;
     let own: BTreeMap<String, &Port> = own.iter().map(|port| (name_in_import(port, several), port)).collect();
@@ -192,7 +190,7 @@ fn differs(field: ConflictField, oldest: &ExportSpec, other: &ExportSpec) -> boo
 fn timeouts_differ(one: &ExportSpec, other: &ExportSpec) -> bool {
     let both = [one, other].map(|spec| spec.session_affinity) == [SessionAffinity::ClientIp; 2];
     let timeout = |spec: &ExportSpec| {
-        spec.session_affinity_timeout.or_else(|| both.then_some(DEFAULT_AFFINITY_TIMEOUT))
+        spec.session_affinity_timeout.or_else(|| both.then_some(DEFAULT_SESSION_AFFINITY_TIMEOUT))
     };
     timeout(one) != timeout(other)
 }

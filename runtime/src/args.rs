@@ -53,6 +53,7 @@ pub struct LogArgs {
 
 /// What `--admin-listen` says.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Admin port")]
 pub struct AdminArgs {
     /// Address of the admin port with /metrics, /healthz and /readyz. The default serves both address families, since
     /// probes and scrapers come from other hosts

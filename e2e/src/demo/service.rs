@@ -19,7 +19,7 @@ use crate::{
 
 const NAME: &str = "global-discovery-service";
 const NAMESPACE: &str = "global-discovery";
-/// The namespace and the permissions of the service, which the chart gives too.
+/// The namespace and the permissions of the service.
 const RBAC: &str = include_str!("../../../discovery/deploy/rbac.yaml");
 
 /// A running discovery service.

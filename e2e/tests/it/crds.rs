@@ -33,7 +33,7 @@ const HTTP: [Port<'_>; 1] = [("http", 80)];
 const EXPORTS: &str = "serviceexports.multicluster.x-k8s.io";
 const IMPORTS: &str = "serviceimports.multicluster.x-k8s.io";
 const NOT_SERVED: &str = "the cluster serves no serviceexports of multicluster.x-k8s.io/v1beta1";
-/// The permissions of `apply-crds`, and those of controllers.
+/// The permissions of `apply-crds`.
 const INSTALLER_RBAC: &str = include_str!("../../../controller/deploy/rbac-crds.yaml");
 
 /// A control plane of its own, a registry, and who installs CRDs.

@@ -1,4 +1,4 @@
-//! Fault 24: endpoints that change faster than anyone should be told of it.
+//! Endpoints that change faster than anyone should be told of it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
