@@ -1,7 +1,10 @@
 //! Carries out the plan of each import: what the view decides, against what exists.
 //!
 //! Level-triggered: a round reads the objects from the index, runs the steps of the plan in order, and plans again
-//! with the answers, until no step is left. What changes meanwhile queues the key again.
+//! with the answers, until no step is left. What changes meanwhile queues the key again. An update that the API server
+//! refuses does not keep the rest from being done: stale endpoints would cost more than a stale port or label.
+
+mod round;
 
 use crate::api::ServiceImport;
 use crate::facts;
@@ -19,6 +22,7 @@ use mcs_core::names;
 use mcs_core::plan::{Existing, Identity, Kind, Problem, Step, WantedSlice, plan};
 use mcs_core::time::WallMillis;
 use mcs_core::view::{Applied, Decision, Source};
+use round::{Round, Update};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -79,6 +83,7 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
 }
 
 async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFailed> {
+    let mut round = Round::default();
     let mut written = BTreeSet::new();
     for _ in 0..ROUNDS {
         let (objects, existing) = read(lead, key);
@@ -89,8 +94,9 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
         };
         let families = families(lead, key, &decision).await?;
         let config = lead.plan_config(families.clone().unwrap_or_else(|| BOTH_FAMILIES.to_vec()));
-        let (writes, reports): (Vec<_>, Vec<_>) =
+        let (mut writes, reports): (Vec<_>, Vec<_>) =
             plan(key, &decision, &existing, &config).into_iter().partition(Step::is_write);
+        writes.retain(|step| !round.was_refused(step));
         // A namespace on its way out takes all in it along, and refuses what is new.
         if !writes.is_empty() && !namespace_is_there(lead, key).await? {
             // That it waits for its namespace is no delay of a change.
@@ -103,6 +109,11 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
             continue;
         }
         if writes.is_empty() {
+            if let Some(refused) = round.refusal() {
+                // All else is applied, the endpoints too.
+                observe(lead, key, &decision);
+                return Err(refused);
+            }
             return Ok(settle(lead, key, &decision, &objects, reports).await);
         }
         for step in writes {
@@ -114,7 +125,8 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
                 }
                 lead.pace.writes(key, now);
             }
-            execute(lead, key, &objects, step).await?;
+            let update = Update::of(&step);
+            round.take(update, execute(lead, key, &objects, step).await)?;
         }
     }
     warn!(service = %key, rounds = ROUNDS, "import does not settle, something else writes the same objects");
@@ -147,9 +159,7 @@ async fn settle(
     if *decision == Decision::Remove {
         lead.view().removed(key);
     }
-    if let Some(now) = lead.clock.wall_millis() {
-        changes(lead, key, decision).into_iter().for_each(|at| lead.metrics.imported(now.since(at)));
-    }
+    observe(lead, key, decision);
     let mut told = BTreeSet::new();
     for report in reports {
         if let Step::Report(problem) = report {
@@ -164,6 +174,13 @@ async fn settle(
         return Outcome::Done;
     }
     Outcome::At(lead.clock.elapsed() + LOOK_AGAIN)
+}
+
+/// Counts how long the changes took that are applied now.
+fn observe(lead: &Lead, key: &ServiceKey, decision: &Decision) {
+    if let Some(now) = lead.clock.wall_millis() {
+        changes(lead, key, decision).into_iter().for_each(|at| lead.metrics.imported(now.since(at)));
+    }
 }
 
 /// When the changes were seen in their clusters that have been applied since this was asked last.
