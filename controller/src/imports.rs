@@ -22,7 +22,7 @@ use mcs_core::names;
 use mcs_core::plan::{Existing, Identity, Kind, Problem, Step, WantedSlice, plan};
 use mcs_core::time::WallMillis;
 use mcs_core::view::{Applied, Decision, Source};
-use round::{Round, Update};
+use round::{Round, Slice, Update};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// A plan that has not settled after this many rounds waits for the next event: something fights it.
+/// An import that has not settled after this many plans of one round does not settle.
 const ROUNDS: usize = 8;
 /// The reasons of Events about an import that is not complete.
 const PROBLEMS: [&str; 4] = [
@@ -84,7 +84,6 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
 
 async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFailed> {
     let mut round = Round::default();
-    let mut written = BTreeSet::new();
     for _ in 0..ROUNDS {
         let (objects, existing) = read(lead, key);
         let decision = {
@@ -117,20 +116,29 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
             return Ok(settle(lead, key, &decision, &objects, reports).await);
         }
         for step in writes {
-            if let Some(slice) = written_slice(&step) {
+            if let Some(wanted) = written_slice(&step) {
                 let now = lead.clock.elapsed();
-                // It changed again while this round was under way. What follows in the plan may count on it.
-                if !written.insert(slice.to_owned()) {
-                    return Ok(Outcome::NotYet(lead.pace.too_soon(key, now).unwrap_or(now)));
+                match round.slice(wanted) {
+                    Slice::Write => lead.pace.writes(key, now),
+                    // What follows in the plan may count on it.
+                    Slice::Later => {
+                        return Ok(Outcome::NotYet(lead.pace.too_soon(key, now).unwrap_or(now)));
+                    }
+                    Slice::Unsettled => return Ok(unsettled(lead, key)),
                 }
-                lead.pace.writes(key, now);
             }
             let update = Update::of(&step);
             round.take(update, execute(lead, key, &objects, step).await)?;
         }
     }
-    warn!(service = %key, rounds = ROUNDS, "import does not settle, something else writes the same objects");
-    Ok(Outcome::Failed { asked: Duration::ZERO })
+    Ok(unsettled(lead, key))
+}
+
+/// Something fights this import: another writer, or a webhook that changes what is written.
+fn unsettled(lead: &Lead, key: &ServiceKey) -> Outcome {
+    warn!(service = %key, "import does not settle, something else writes the same objects");
+    lead.metrics.reconcile_failed("import");
+    Outcome::Unsettled
 }
 
 /// The families that a plan depends on; none where they are not known and nothing is written that depends on them: what
@@ -236,9 +244,9 @@ fn read(lead: &Lead, key: &ServiceKey) -> (ImportObjects, Existing) {
 }
 
 /// The slice whose endpoints a step writes.
-fn written_slice(step: &Step) -> Option<&str> {
+const fn written_slice(step: &Step) -> Option<&WantedSlice> {
     match step {
-        Step::CreateSlice(wanted) | Step::UpdateSlice { wanted, .. } => Some(&wanted.name),
+        Step::CreateSlice(wanted) | Step::UpdateSlice { wanted, .. } => Some(wanted),
         _ => None,
     }
 }

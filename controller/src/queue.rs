@@ -1,7 +1,8 @@
 //! A queue of keys to reconcile: each key once, never twice at the same time, failures later and later.
 //!
-//! What arrives for a key that is being worked on is worked on again afterwards, so that no change is missed. Due
-//! times are on the clock that no one sets.
+//! What arrives for a key that is being worked on is worked on again afterwards, so that no change is missed. A change of
+//! a key that fails may be what mends it, so that it is tried at once; but not before the time that the API server asked
+//! for, nor at once where the round itself made the change. Due times are on the clock that no one sets.
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use mcs_core::backoff::Backoff;
@@ -15,6 +16,9 @@ use tokio::sync::Notify;
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 /// The longest wait between two tries of a key.
 const MAX_RETRY: Duration = Duration::from_secs(30);
+/// The shortest wait between two rounds of a key that does not settle: each of them writes, and neither changes of others
+/// nor those of a writer that it fights may make it write more often.
+const UNSETTLED_RETRY: Duration = Duration::from_secs(1);
 
 /// What became of one round of work on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub(crate) enum Outcome {
         /// What was asked for; zero when nothing was.
         asked: Duration,
     },
+    /// What was written does not stay: try again after a while. What arrived while it was worked on were its own writes.
+    Unsettled,
 }
 
 /// The keys that wait for work; see the module.
@@ -43,18 +49,31 @@ pub(crate) struct Queue<K> {
 struct State<K> {
     due: BTreeMap<K, Timestamp>,
     running: BTreeSet<K>,
-    failures: BTreeMap<K, Backoff>,
+    failing: BTreeMap<K, Failing>,
+}
+
+/// A key whose last round failed.
+#[derive(Debug)]
+struct Failing {
+    backoff: Backoff,
+    /// It is not tried before, whatever changes.
+    not_before: Timestamp,
 }
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        let state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self { state: Mutex::default(), changed: Notify::new() }
+    }
+}
+
+impl<K> Default for State<K> {
+    fn default() -> Self {
+        Self { due: BTreeMap::new(), running: BTreeSet::new(), failing: BTreeMap::new() }
     }
 }
 
 impl<K: Ord + Clone> Queue<K> {
-    /// `key` is to be worked on now.
+    /// `key` is to be worked on now, or as soon as it may be if it fails.
     pub(crate) fn add(&self, key: K) {
         self.add_at(key, Timestamp::ZERO);
     }
@@ -115,6 +134,7 @@ impl<K: Ord + Clone> Queue<K> {
 
 impl<K: Ord + Clone> State<K> {
     fn add_at(&mut self, key: K, at: Timestamp) {
+        let at = self.failing.get(&key).map_or(at, |failing| at.max(failing.not_before));
         let due = self.due.entry(key).or_insert(at);
         *due = at.min(*due);
     }
@@ -141,19 +161,35 @@ impl<K: Ord + Clone> State<K> {
         self.running.remove(&key);
         match outcome {
             Outcome::Done => {
-                self.failures.remove(&key);
+                self.failing.remove(&key);
             }
             Outcome::At(at) => {
-                self.failures.remove(&key);
+                self.failing.remove(&key);
                 self.add_at(key, at);
             }
             Outcome::NotYet(at) => self.add_at(key, at),
             Outcome::Failed { asked } => {
-                let first = || Backoff::new(FIRST_RETRY, MAX_RETRY);
-                let pause = self.failures.entry(key.clone()).or_insert_with(first).next_pause(asked, jitter);
-                self.add_at(key, now + pause);
+                let pause = self.fail(&key, asked, now, jitter);
+                // What came meanwhile waits for as long as was asked, too.
+                let came = self.due.remove(&key);
+                self.add_at(key.clone(), now + pause);
+                came.into_iter().for_each(|came| self.add_at(key.clone(), came));
+            }
+            Outcome::Unsettled => {
+                let pause = self.fail(&key, UNSETTLED_RETRY, now, jitter);
+                self.due.insert(key, now + pause);
             }
         }
+    }
+
+    /// Notes one more failure of `key`, which is not tried again for as long as was `asked`; answers how long it waits
+    /// if nothing changes.
+    fn fail(&mut self, key: &K, asked: Duration, now: Timestamp, jitter: f64) -> Duration {
+        let first = || Failing { backoff: Backoff::new(FIRST_RETRY, MAX_RETRY), not_before: now };
+        let failing = self.failing.entry(key.clone()).or_insert_with(first);
+        let pause = failing.backoff.next_pause(asked, jitter);
+        failing.not_before = now + asked.min(pause);
+        pause
     }
 }
 
@@ -162,11 +198,12 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000);
+    const TICK: Duration = Duration::from_nanos(1);
     const FAILED: Outcome = Outcome::Failed { asked: Duration::ZERO };
 
     #[test]
     fn a_key_that_changes_while_it_is_worked_on_is_worked_on_again() {
-        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        let mut state = State::default();
         state.add_at("cart", Timestamp::ZERO);
         assert_eq!(state.take(NOW), Some("cart"));
         state.add_at("cart", Timestamp::ZERO);
@@ -177,7 +214,7 @@ mod tests {
 
     #[test]
     fn failures_of_a_key_come_later_and_later_until_one_round_succeeds() {
-        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        let mut state = State::default();
         let mut waits = Vec::new();
         for _ in 0..10 {
             state.finish("cart", FAILED, NOW, 1.0);
@@ -192,16 +229,15 @@ mod tests {
 
     #[test]
     fn a_key_is_not_tried_before_what_the_api_server_asked_for() {
-        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        let mut state = State::default();
         state.finish("cart", Outcome::Failed { asked: Duration::from_secs(7) }, NOW, 0.0);
-        let before = Timestamp::from_nanos((NOW + Duration::from_secs(7)).as_nanos() - 1);
-        assert_eq!(state.take(before), None);
+        assert_eq!(state.take(NOW + (Duration::from_secs(7) - TICK)), None);
         assert_eq!(state.take(NOW + Duration::from_secs(7)), Some("cart"));
     }
 
     #[test]
     fn a_key_that_came_too_soon_is_begun_at_its_time_and_its_failures_still_count() {
-        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        let mut state = State::default();
         state.finish("cart", FAILED, NOW, 1.0);
         state.add_at("cart", Timestamp::ZERO);
         assert_eq!(state.take(NOW), Some("cart"));
@@ -214,15 +250,60 @@ mod tests {
 
     #[test]
     fn a_key_that_fails_and_changes_is_tried_at_once() {
-        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        let mut state = State::default();
         state.finish("cart", FAILED, NOW, 1.0);
         state.add_at("cart", Timestamp::ZERO);
         assert_eq!(state.take(NOW), Some("cart"));
     }
 
     #[test]
+    fn a_key_that_changes_is_not_tried_before_what_the_api_server_asked_for_until_it_works() {
+        let asked = Duration::from_secs(7);
+        let mut state = State::default();
+        state.add_at("cart", Timestamp::ZERO);
+        let mut took = vec![state.take(NOW)];
+        // One change comes while it is worked on, one afterwards.
+        state.add_at("cart", Timestamp::ZERO);
+        state.finish("cart", Outcome::Failed { asked }, NOW, 1.0);
+        took.push(state.take(NOW + (asked - TICK)));
+        state.add_at("cart", Timestamp::ZERO);
+        took.push(state.take(NOW + (asked - TICK)));
+        took.push(state.take(NOW + asked));
+        state.finish("cart", Outcome::Done, NOW + asked, 1.0);
+        state.add_at("cart", Timestamp::ZERO);
+        took.push(state.take(NOW + asked));
+        assert_eq!(took, [Some("cart"), None, None, Some("cart"), Some("cart")]);
+    }
+
+    #[test]
+    fn a_key_that_does_not_settle_waits_longer_and_longer_whatever_it_has_queued_itself() {
+        let mut state = State::default();
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            state.add_at("cart", Timestamp::ZERO);
+            state.finish("cart", Outcome::Unsettled, NOW, 0.0);
+            waits.push(state.next_due().expect("another try").since(NOW).as_millis());
+            state.due.clear();
+            // What has not been tried since is as if it had been.
+            state.failing.values_mut().for_each(|failing| failing.not_before = NOW);
+        }
+        assert_eq!(waits, [1_000, 1_000, 1_000, 1_000, 1_600, 3_200, 6_400, 12_800, 15_000]);
+    }
+
+    #[test]
+    fn a_change_of_a_key_that_does_not_settle_is_looked_at_a_second_later() {
+        let mut state = State::default();
+        for _ in 0..8 {
+            state.finish("cart", Outcome::Unsettled, NOW, 1.0);
+        }
+        state.add_at("cart", Timestamp::ZERO);
+        let looks = [UNSETTLED_RETRY - TICK, UNSETTLED_RETRY].map(|after| state.take(NOW + after));
+        assert_eq!(looks, [None, Some("cart")]);
+    }
+
+    #[test]
     fn what_a_dropped_worker_had_begun_is_begun_anew() {
-        let mut state = State { due: BTreeMap::new(), running: BTreeSet::new(), failures: BTreeMap::new() };
+        let mut state = State::default();
         state.add_at("cart", Timestamp::ZERO);
         assert_eq!(state.take(NOW), Some("cart"));
         state.restart();

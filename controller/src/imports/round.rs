@@ -1,7 +1,8 @@
 //! What one round of work on an import has met.
 
 use crate::writes::WriteFailed;
-use mcs_core::plan::Step;
+use mcs_core::plan::{Step, WantedSlice};
+use std::collections::BTreeMap;
 
 /// What must outlast the plans of one round.
 #[derive(Debug, Default)]
@@ -9,6 +10,19 @@ pub(super) struct Round {
     /// The updates that the API server refused, and its first refusal.
     refused: Vec<Update>,
     refusal: Option<WriteFailed>,
+    /// The slices that were written, by name, as they were wanted.
+    written: BTreeMap<String, WantedSlice>,
+}
+
+/// What to do with the endpoints of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slice {
+    /// They are new in this round: write them.
+    Write,
+    /// They were written in this round and have changed again: write them in another one.
+    Later,
+    /// They were written in this round, and did not stay.
+    Unsettled,
 }
 
 /// An update after which the other steps of its plan make sense whether it was done or not.
@@ -64,6 +78,18 @@ impl Round {
         }
     }
 
+    /// What to do with a slice that a plan of this round wants written; takes note of it if that is to write it.
+    pub(super) fn slice(&mut self, wanted: &WantedSlice) -> Slice {
+        match self.written.get(&wanted.name) {
+            Some(written) if written == wanted => Slice::Unsettled,
+            Some(_) => Slice::Later,
+            None => {
+                self.written.insert(wanted.name.clone(), wanted.clone());
+                Slice::Write
+            }
+        }
+    }
+
     /// The first refusal of this round.
     pub(super) fn refusal(&mut self) -> Option<WriteFailed> {
         self.refusal.take()
@@ -73,6 +99,7 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mcs_core::model::IpFamily;
     use mcs_core::plan::{Entries, Identity, ImportSpec, ServiceSpec, WantedImport, WantedService};
 
     #[test]
@@ -111,6 +138,15 @@ mod tests {
         assert_eq!(ends, [ending(mk_refusal(422).err()), ending(mk_refusal(403).err())]);
     }
 
+    #[test]
+    fn a_slice_that_is_wanted_twice_in_a_round_has_changed_or_does_not_keep_what_is_written() {
+        let (one, two) = (mk_slice("cart-1", "10.0.0.1"), mk_slice("cart-1", "10.0.0.2"));
+        let other = mk_slice("cart-2", "10.0.0.1");
+        let mut round = Round::default();
+        let seen = [&one, &other, &two, &one, &other].map(|wanted| round.slice(wanted));
+        assert_eq!(seen, [Slice::Write, Slice::Write, Slice::Later, Slice::Unsettled, Slice::Unsettled]);
+    }
+
     fn told(failed: Option<WriteFailed>) -> Option<String> {
         failed.map(|failed| failed.to_string())
     }
@@ -121,6 +157,18 @@ mod tests {
 
     fn mk_identity() -> Identity {
         Identity { name: "cart".to_owned(), uid: "1".to_owned(), resource_version: "2".to_owned() }
+    }
+
+    fn mk_slice(name: &str, address: &str) -> WantedSlice {
+        WantedSlice {
+            name: name.to_owned(),
+            labels: Entries::default(),
+            annotations: [("version".to_owned(), address.to_owned())].into(),
+            owner: "1".to_owned(),
+            family: IpFamily::V4,
+            ports: Vec::new(),
+            endpoints: BTreeMap::new(),
+        }
     }
 
     fn mk_update_import() -> Step {
