@@ -300,7 +300,7 @@ impl Sizes {
         let waiting = IntGaugeVec::new(
             Opts::new(
                 name("queue_length"),
-                "Keys that wait to be worked on, those that wait for their time included; none of a replica that does \
+                "Keys that wait to be worked on, those whose time is later not included; none of a replica that does \
                  not lead",
             ),
             &["kind"],
@@ -323,12 +323,13 @@ impl Collector for Sizes {
         let leads = self.leader.get() == 1;
         let size = |size: usize| if leads { i64::try_from(size).unwrap_or(i64::MAX) } else { 0 };
         self.held.set(if leads { self.index.held().total.into() } else { 0 });
-        self.waiting.with_label_values(&["export"]).set(size(self.index.exports.len()));
-        self.waiting.with_label_values(&["import"]).set(size(self.index.imports.len()));
+        let now = self.clock.elapsed();
+        self.waiting.with_label_values(&["export"]).set(size(self.index.exports.len(now)));
+        self.waiting.with_label_values(&["import"]).set(size(self.index.imports.len(now)));
         let mut all = [self.held.collect(), self.waiting.collect()].concat();
         let renewed = self.renewed.load(Ordering::Relaxed);
         if renewed != NEVER {
-            let age = self.clock.elapsed().since(Timestamp::from_nanos(renewed));
+            let age = now.since(Timestamp::from_nanos(renewed));
             self.heartbeat_age.set(age.as_secs_f64());
             all.extend(self.heartbeat_age.collect());
         }
@@ -341,7 +342,7 @@ mod tests {
     use super::*;
     use mcs_core::ids::ServiceKey;
     use mcs_core::time::ManualClock;
-    use mcs_core::timing::DEFAULT_LEASE;
+    use mcs_core::timing::{DEFAULT_LEASE, EVENT_REPEAT};
 
     #[test]
     fn a_heartbeat_ages_from_the_begin_of_a_lead_or_the_last_renewal_and_a_standby_has_none() {
@@ -369,6 +370,27 @@ mod tests {
         assert_eq!((leading, sizes()), (vec![1.0, 0.0, 1.0], vec![0.0, 0.0, 0.0]));
     }
 
+    #[test]
+    fn a_key_whose_time_is_later_is_no_key_that_waits_to_be_worked_on() {
+        let (registry, index) = (Registry::new(), Arc::new(Index::default()));
+        let clock = Arc::new(ManualClock::default());
+        index.exports.add_at(ServiceKey::new("shop", "cart").unwrap(), clock.elapsed() + EVENT_REPEAT);
+        let metrics = Metrics::register(&registry, index, clock.clone(), []).unwrap();
+        metrics.leads(true);
+        let tick = Duration::from_nanos(1);
+        let lengths = [Duration::ZERO, EVENT_REPEAT - tick, tick].map(|passes| {
+            clock.advance(passes);
+            gauges(&registry, "queue_length")
+        });
+        assert_eq!(lengths, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]);
+    }
+
+    fn gauges(registry: &Registry, of: &str) -> Vec<f64> {
+        let families = registry.gather();
+        let family = families.iter().filter(|family| family.name() == name(of));
+        family.flat_map(|family| family.get_metric()).map(|metric| metric.get_gauge().get_value()).collect()
+    }
+
     /// Metrics of an index with an import that waits for its namespace, what is told of one, and the clock.
     fn mk_metrics() -> (Metrics, impl Fn(&str) -> Vec<f64>, Arc<ManualClock>) {
         let (registry, index) = (Registry::new(), Arc::new(Index::default()));
@@ -377,14 +399,7 @@ mod tests {
         index.imports.add(key);
         let clock = Arc::new(ManualClock::default());
         let metrics = Metrics::register(&registry, index, clock.clone(), []).unwrap();
-        let told = move |of: &str| {
-            let families = registry.gather();
-            let family = families.iter().filter(|family| family.name() == name(of));
-            family
-                .flat_map(|family| family.get_metric())
-                .map(|metric| metric.get_gauge().get_value())
-                .collect()
-        };
+        let told = move |of: &str| gauges(&registry, of);
         (metrics, told, clock)
     }
 }

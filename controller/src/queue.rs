@@ -84,9 +84,9 @@ impl<K: Ord + Clone> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// How many keys wait, those that are worked on not counted.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().due.len()
+    /// How many keys could be worked on at `now`: those that are worked on, and those whose time is later, not counted.
+    pub(crate) fn len(&self, now: Timestamp) -> usize {
+        self.lock().due.values().filter(|due| due.has_passed(now)).count()
     }
 
     /// The keys that wait, which wait no longer.
@@ -299,6 +299,15 @@ mod tests {
         state.add_at("cart", Timestamp::ZERO);
         let looks = [UNSETTLED_RETRY - TICK, UNSETTLED_RETRY].map(|after| state.take(NOW + after));
         assert_eq!(looks, [None, Some("cart")]);
+    }
+
+    #[test]
+    fn a_key_counts_as_waiting_from_its_time_on() {
+        let queue = Queue::default();
+        queue.add("cart");
+        queue.add_at("pay", NOW + TICK);
+        let lengths = [NOW, NOW + TICK, NOW + TICK * 2].map(|at| queue.len(at));
+        assert_eq!(lengths, [1, 2, 2]);
     }
 
     #[test]
