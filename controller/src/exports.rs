@@ -25,7 +25,7 @@ use mcs_core::time::{Timestamp, WallMillis, WallTime};
 use serde_json::json;
 use std::fmt::Display;
 use std::sync::Arc;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// How many dropped endpoints an Event names.
 const NAMED_DROPPED: usize = 5;
@@ -59,7 +59,7 @@ pub(crate) fn feed(
 /// One round of work on the export of `key`.
 pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
     let done = try_reconcile(lead, &key).await;
-    done.unwrap_or_else(|failed| note_failure(lead, &key, &failed))
+    ended(lead, &key, done)
 }
 
 /// One round of work on the ServiceExport `name`, which is no name that a Service can have: it says so, and that is all.
@@ -67,7 +67,7 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
 pub(crate) async fn reconcile_nameless(lead: &Lead, name: Name) -> Outcome {
     let done = try_reconcile_nameless(lead, &name).await;
     let (namespace, name) = name;
-    done.unwrap_or_else(|failed| note_failure(lead, &format_args!("{namespace}/{name}"), &failed))
+    ended(lead, &format_args!("{namespace}/{name}"), done)
 }
 
 async fn try_reconcile_nameless(lead: &Lead, name: &Name) -> Result<Outcome, WriteFailed> {
@@ -84,9 +84,22 @@ async fn try_reconcile_nameless(lead: &Lead, name: &Name) -> Result<Outcome, Wri
     Ok(Outcome::Done)
 }
 
-fn note_failure(lead: &Lead, service: &dyn Display, failed: &WriteFailed) -> Outcome {
-    if !failed.is_stale() {
-        warn!(%service, error = %failed, "export not reconciled, it is tried again");
+/// What became of a round, of which failures are noted.
+fn ended(lead: &Lead, service: &dyn Display, done: Result<Outcome, WriteFailed>) -> Outcome {
+    let failed = match done {
+        Ok(outcome) => {
+            lead.failures.over("export", service);
+            return outcome;
+        }
+        Err(failed) => failed,
+    };
+    if failed.is_stale() {
+        debug!(%service, error = %failed, "export is looked at again");
+    } else {
+        let error = failed.to_string();
+        if lead.failures.is_new("export", service, &error) {
+            warn!(%service, error, "export not reconciled, it is tried again");
+        }
         lead.metrics.reconcile_failed("export");
     }
     Outcome::Failed { asked: failed.retry_after() }

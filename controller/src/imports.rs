@@ -66,13 +66,20 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
         return Outcome::Done;
     }
     match try_reconcile(lead, &key).await {
-        Ok(outcome) => outcome,
+        Ok(outcome) => {
+            if matches!(outcome, Outcome::Done | Outcome::At(_)) {
+                lead.failures.over("import", &key);
+            }
+            outcome
+        }
         Err(error) if error.is_stale() => {
             debug!(service = %key, %error, "import is planned again");
             Outcome::Failed { asked: error.retry_after() }
         }
         Err(error) => {
-            warn!(service = %key, %error, "import not applied, it is tried again");
+            if lead.failures.is_new("import", &key, &error.to_string()) {
+                warn!(service = %key, %error, "import not applied, it is tried again");
+            }
             lead.metrics.reconcile_failed("import");
             if let WriteFailed::Refused { code, message } = &error {
                 tell_refused(lead, &key, *code, message).await;
@@ -136,7 +143,9 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
 
 /// Something fights this import: another writer, or a webhook that changes what is written.
 fn unsettled(lead: &Lead, key: &ServiceKey) -> Outcome {
-    warn!(service = %key, "import does not settle, something else writes the same objects");
+    if lead.failures.is_new("import", key, "does not settle") {
+        warn!(service = %key, "import does not settle, something else writes the same objects");
+    }
     lead.metrics.reconcile_failed("import");
     Outcome::Unsettled
 }

@@ -8,6 +8,7 @@
 use crate::api::ServiceExport;
 use crate::config::Config;
 use crate::events::Events;
+use crate::failures::Failures;
 use crate::families::Families;
 use crate::index::Index;
 use crate::leader::Claim;
@@ -83,6 +84,8 @@ pub(crate) struct Lead {
     pub(crate) server: Server,
     /// When the slices of each import were written last.
     pub(crate) pace: Pace,
+    /// What was said of exports and imports that fail.
+    pub(crate) failures: Failures,
     /// Deletions of exports that wait for a registry.
     finishing: Mutex<BTreeMap<ServiceKey, (Option<String>, Deletion)>>,
 }
@@ -135,6 +138,7 @@ impl Lead {
             },
             finishing: Mutex::default(),
             pace: Pace::default(),
+            failures: Failures::default(),
         };
         imports::seed(&lead);
         for key in lead.index.all_exports() {

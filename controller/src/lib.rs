@@ -16,6 +16,7 @@
 //! | `session`, `subscription` | the calls to a registry; its watch, which feeds the view |
 //! | [`leave`] | takes the cluster out, with all that was made of it |
 //! | `pace` | how often an import is written |
+//! | `failures` | what the log says of exports and imports that fail |
 //! | `pages` | lists that are read once |
 //! | `events`, `metrics` | what people and Prometheus are told |
 
@@ -27,6 +28,7 @@ mod discover;
 mod events;
 mod exports;
 mod facts;
+mod failures;
 mod families;
 #[cfg(any(test, fuzzing))]
 mod hostile;
