@@ -59,7 +59,9 @@ pub(crate) async fn run(lead: &Lead) {
         }
         tokio::select! {
             Some((registry, answer)) = calls.next(), if !calls.is_empty() => {
-                log_failure(registry.url(), &answer, &mut failing);
+                if let Some(reason) = new_failure(registry.url(), &answer, &mut failing) {
+                    warn!(registry = %registry.url(), error = reason, "the registry cannot be used, it is tried again");
+                }
                 handle(lead, answer);
             }
             Some((url, well)) = probes.next(), if !probes.is_empty() => {
@@ -220,21 +222,25 @@ fn logged(written: Written) -> Written {
     written
 }
 
-/// Says why calls fail, once for each registry and reason: one that is away for hours must not fill the log.
-fn log_failure(registry: &RegistryUrl, answer: &Answer, failing: &mut BTreeMap<RegistryUrl, String>) {
+/// Why calls fail, once for each registry and reason until it works again: one that is away for hours, or takes the cluster
+/// each time and none of its exports, must not fill the log.
+fn new_failure(
+    registry: &RegistryUrl,
+    answer: &Answer,
+    failing: &mut BTreeMap<RegistryUrl, String>,
+) -> Option<String> {
     match answer {
         Answer::ActFailed(failure) | Answer::RenewFailed(failure) => {
             let reason = failure.to_string();
-            if failing.get(registry) == Some(&reason) {
-                return;
-            }
-            warn!(%registry, error = reason, "the registry cannot be used, it is tried again");
-            failing.insert(registry.clone(), reason);
+            let before = failing.insert(registry.clone(), reason.clone());
+            return Some(reason).filter(|reason| before.as_ref() != Some(reason));
         }
+        Answer::Registered { differs: true, .. } | Answer::Renewed { differs: true, .. } => {}
         Answer::Registered { .. } | Answer::Renewed { .. } | Answer::Written(_) | Answer::Synced { .. } => {
             failing.remove(registry);
         }
     }
+    None
 }
 
 /// What a failed call means for what to do next.
@@ -242,4 +248,33 @@ fn failure(lead: &Lead, registry: &RegistryClient, call: &'static str, failed: C
     lead.metrics.registry_failed(&registry.url().to_string(), failed.label());
     debug!(registry = %registry.url(), call, error = %failed, "call to the registry failed");
     failed.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mcs_core::outbox::Process;
+
+    #[test]
+    fn a_failure_is_told_once_until_the_registry_works_again_or_fails_for_another_reason() {
+        let lease = Duration::from_secs(30);
+        let registered = |differs| Answer::Registered { differs, lease, by: Process::default() };
+        let renewed = |differs| Answer::Renewed { differs, degraded: false, lease, by: Process::default() };
+        let synced = || Answer::Synced { results: Vec::new(), held: BTreeMap::new() };
+        let failed = |reason: &str| Answer::ActFailed(Failure::Unavailable { reason: reason.to_owned() });
+        let url: RegistryUrl = "http://registry:80".parse().unwrap();
+        let told = |between: Option<Answer>, then: &str| {
+            let mut failing = BTreeMap::new();
+            let answers = [Some(failed("gone")), between, Some(failed(then))];
+            let told = answers.iter().flatten().filter_map(|answer| new_failure(&url, answer, &mut failing));
+            told.collect::<Vec<_>>()
+        };
+        for between in [None, Some(registered(true)), Some(renewed(true))] {
+            assert_eq!(told(between.clone(), "gone"), ["gone"], "{between:?}");
+        }
+        for between in [registered(false), renewed(false), Answer::Written(Vec::new()), synced()] {
+            assert_eq!(told(Some(between.clone()), "gone"), ["gone", "gone"], "{between:?}");
+        }
+        assert_eq!(told(Some(registered(true)), "full"), ["gone", "full"]);
+    }
 }

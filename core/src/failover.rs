@@ -6,6 +6,8 @@
 //!
 //! - a registry that fails has one more try, over a new connection, before the next one is asked; no other is tried
 //!   twice before all were tried once, those that the last probe found well first;
+//! - one that takes the cluster but none of its exports counts as failed: only one that works begins the round and its
+//!   waits anew;
 //! - a controller goes back to an earlier URL only when every probe of it has been well for
 //!   [`Timing::return_after`], and twice as long each time that it failed soon after such a return, so that one that
 //!   comes and goes is not followed;
@@ -60,7 +62,7 @@ pub enum Fault {
 pub struct Retry {
     /// When the next try is due.
     pub at: Timestamp,
-    /// Whether all registries have failed now, since one last took this cluster.
+    /// Whether all registries have failed now, since one last worked.
     pub all_failed: bool,
 }
 
@@ -75,10 +77,12 @@ pub struct Failover {
     in_use_since: Option<Timestamp>,
     /// Whether it was returned to.
     returned: bool,
-    /// The registries that failed since one last took this cluster.
+    /// The registries that failed since one last worked.
     tried: BTreeSet<usize>,
-    /// How many calls failed since one last took this cluster.
+    /// How many calls failed since one last worked.
     failures: u32,
+    /// Whether the current registry has had its one more try since it last worked.
+    had_second_try: bool,
     degraded_since: Option<Timestamp>,
     watch_failed: bool,
     candidate: Option<Candidate>,
@@ -95,6 +99,7 @@ impl Failover {
             returned: false,
             tried: BTreeSet::new(),
             failures: 0,
+            had_second_try: false,
             degraded_since: None,
             watch_failed: false,
             candidate: None,
@@ -111,7 +116,7 @@ impl Failover {
         self.attempt
     }
 
-    /// The current registry has taken this cluster.
+    /// The current registry has taken this cluster, which says not yet that it takes its exports.
     pub fn taken(&mut self, now: Timestamp) {
         if self.in_use_since.is_none() {
             self.returned = false;
@@ -121,8 +126,6 @@ impl Failover {
 
     fn begin_use(&mut self, now: Timestamp) {
         self.in_use_since = Some(now);
-        self.tried.clear();
-        self.failures = 0;
         self.degraded_since = None;
         self.watch_failed = false;
         self.candidate = None;
@@ -131,6 +134,13 @@ impl Failover {
         for known in &mut self.known {
             known.probe_at = now;
         }
+    }
+
+    /// The current registry has this cluster and all that it is to hold.
+    pub fn works(&mut self) {
+        self.tried.clear();
+        self.failures = 0;
+        self.had_second_try = false;
     }
 
     /// A call to the current registry failed. `jitter`, from 0 to 1, spreads the next try.
@@ -147,7 +157,8 @@ impl Failover {
         if let Some(since) = was_used {
             self.note_use(since, timing, now);
         }
-        if was_used.is_some() && fault == Fault::Unavailable && urls > 1 {
+        if was_used.is_some() && fault == Fault::Unavailable && urls > 1 && !self.had_second_try {
+            self.had_second_try = true;
             return Retry { at, all_failed: false };
         }
         self.go_to_next(at)
@@ -174,6 +185,7 @@ impl Failover {
         }
         let others = (0..self.known.len()).filter(|url| *url != self.current && !self.tried.contains(url));
         self.current = others.min_by_key(|url| (self.known[*url].sick, *url)).unwrap_or(self.current);
+        self.had_second_try = false;
         self.degraded_since = None;
         self.watch_failed = false;
         Retry { at, all_failed }
@@ -300,6 +312,7 @@ impl Failover {
         }
         self.returned = candidate.url < self.current;
         self.current = candidate.url;
+        self.had_second_try = false;
         self.attempt += 1;
         self.begin_use(now);
     }

@@ -30,6 +30,52 @@ fn a_registry_that_denies_the_cluster_has_no_second_try_and_one_that_is_busy_has
 }
 
 #[test]
+fn a_registry_that_takes_the_cluster_and_then_fails_each_time_is_left_for_the_next_after_its_second_try() {
+    let mut test = Test::new(3);
+    let asked: Vec<usize> = (0..7).map(|_| test.fail_once_taken()).collect();
+    assert_eq!(asked, [0, 1, 1, 2, 2, 0, 0]);
+}
+
+#[test]
+fn a_second_try_is_there_again_once_the_registry_worked() {
+    let mut test = Test::using(0, 2);
+    assert_eq!(test.fail_once_taken(), 0);
+    test.take();
+    assert_eq!([test.fail_once_taken(), test.fail_once_taken()], [0, 1]);
+}
+
+#[test]
+fn a_registry_that_is_busy_before_it_fails_keeps_its_second_try() {
+    let mut test = Test::using(0, 2);
+    assert_eq!(
+        [Fault::Busy, Fault::Unavailable, Fault::Unavailable].map(|fault| test.fail(fault)),
+        [0, 0, 1]
+    );
+}
+
+#[test]
+fn a_registry_that_was_returned_to_and_takes_nothing_is_left_after_its_second_try() {
+    let mut test = Test::using(1, 2);
+    assert_eq!(test.fail(Fault::Unavailable), 1);
+    test.failover.taken(test.now);
+    test.return_to_first();
+    assert_eq!([test.fail_once_taken(), test.fail_once_taken()], [0, 1]);
+}
+
+#[test]
+fn waits_grow_though_the_registry_takes_the_cluster_each_time_until_it_works() {
+    let mut test = Test::new(1);
+    let wait = |test: &mut Test| {
+        test.failover.taken(test.now);
+        test.retry(Fault::Unavailable, 1.0).0.as_millis()
+    };
+    let waits: Vec<_> = (0..5).map(|_| wait(&mut test)).collect();
+    assert_eq!(waits, [300, 600, 1_200, 2_000, 2_000]);
+    test.take();
+    assert_eq!([wait(&mut test), wait(&mut test)], [300, 600]);
+}
+
+#[test]
 fn what_the_last_probe_found_well_is_asked_first() {
     let mut test = Test::using(2, 4);
     test.probe(0, false);
@@ -201,8 +247,10 @@ impl Test {
         test
     }
 
+    /// The registry takes the cluster and its exports.
     fn take(&mut self) {
         self.failover.taken(self.now);
+        self.failover.works();
     }
 
     fn pass(&mut self, time: Duration) {
@@ -213,6 +261,12 @@ impl Test {
     fn fail(&mut self, fault: Fault) -> usize {
         self.retry(fault, 0.0);
         self.failover.current()
+    }
+
+    /// The registry that is asked when the current one takes the cluster and fails then.
+    fn fail_once_taken(&mut self) -> usize {
+        self.failover.taken(self.now);
+        self.fail(Fault::Unavailable)
     }
 
     fn retry(&mut self, fault: Fault, jitter: f64) -> (Duration, bool) {

@@ -565,6 +565,60 @@ fn tries_are_spread_further_apart_with_every_round_and_never_more_than_a_fifteen
     assert_eq!(waits, [300, 600, 1_200, 2_000, 2_000, 2_000, 2_000, 2_000]);
 }
 
+#[test]
+fn a_registry_that_takes_the_cluster_and_fails_each_sync_is_left_for_the_next_one() {
+    for failure in [unavailable(), Failure::UnknownMember] {
+        let mut test = TestOutbox::new(2);
+        test.set("cart", 1);
+        let asked: Vec<_> = (0..4).map(|_| test.fail_sync(failure.clone()).0).collect();
+        assert_eq!(asked, [0, 1, 1, 0], "{failure}");
+    }
+}
+
+#[test]
+fn the_only_registry_that_fails_each_sync_is_asked_further_and_further_apart_until_one_succeeds() {
+    let mut test = TestOutbox::new(1);
+    test.set("cart", 1);
+    let waits: Vec<_> = (0..5).map(|_| test.fail_sync(unavailable()).1).collect();
+    assert_eq!(waits, [300, 600, 1_200, 2_000, 2_000]);
+    test.register(true);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    test.answer(synced(vec![(key("cart"), Ok(()))]));
+
+    test.set("cart", 2);
+    assert!(matches!(test.call(), Some(Call::Write { .. })));
+    assert_eq!(test.fail_act(unavailable()), 300);
+}
+
+/// All is to be put once more, and that fails: the registration, by which nothing differs, says nothing.
+#[test]
+fn a_sync_of_all_that_fails_each_time_is_tried_further_and_further_apart() {
+    let mut test = TestOutbox::steady();
+    test.write("cart", 1);
+    test.renew_by(process(1, "0.2.0"));
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        assert!(matches!(test.call(), Some(Call::Sync { .. })));
+        waits.push(test.fail_act(unavailable()));
+        assert!(matches!(test.call(), Some(Call::Register { .. })));
+        test.answer(Answer::Registered { differs: false, lease: LEASE, by: process(1, "0.2.0") });
+    }
+    assert_eq!(waits, [300, 600, 1_200, 2_000]);
+}
+
+#[test]
+fn a_renewal_that_is_taken_during_a_sync_says_not_that_the_registry_works() {
+    let mut test = TestOutbox::new(1);
+    test.set("cart", 1);
+    test.fail_sync(unavailable());
+    test.register(true);
+    assert!(matches!(test.call(), Some(Call::Sync { .. })));
+    test.advance(HEARTBEAT);
+    assert!(matches!(test.call(), Some(Call::Renew { .. })));
+    test.answer(renewed(true));
+    assert_eq!(test.fail_act(unavailable()), 600);
+}
+
 /// A registry that differs by the last registration may hold just what it was told before: it must not take a renewal
 /// for the proof that this is all there is as of the registration.
 #[test]
@@ -901,6 +955,23 @@ impl TestOutbox {
 
     fn answer(&mut self, answer: Answer) {
         self.fail_with_jitter(answer, 0.0);
+    }
+
+    /// The registry takes the cluster, and fails the sync: which is asked next, and after how many milliseconds at most.
+    fn fail_sync(&mut self, failure: Failure) -> (usize, u128) {
+        self.register(true);
+        assert!(matches!(self.call(), Some(Call::Sync { .. })));
+        let wait = self.fail_act(failure);
+        (self.outbox.url(), wait)
+    }
+
+    /// The act under way fails: after how many milliseconds at most the next try is due, which time passes.
+    fn fail_act(&mut self, failure: Failure) -> u128 {
+        self.fail_with_jitter(Answer::ActFailed(failure), 1.0);
+        let retry_at = self.outbox.poll_timeout().expect("another try");
+        let wait = retry_at.since(self.now);
+        self.now = retry_at;
+        wait.as_millis()
     }
 
     fn fail_with_jitter(&mut self, answer: Answer, jitter: f64) {

@@ -24,6 +24,7 @@ impl Outbox {
                 {
                     self.doubt_all(SyncCause::Renewed);
                 }
+                self.note_works(renewal.attempt);
             }
             Answer::ActFailed(failure) => {
                 let Some(act) = self.act.take() else { return };
@@ -62,6 +63,7 @@ impl Outbox {
                 } else {
                     self.told_all(claims.iter().map(|(key, claim)| (key.clone(), claim.named())).collect());
                 }
+                self.note_works(self.registries.attempt());
             }
             (ActKind::Write { sent }, Answer::Written(results)) => {
                 self.told_version = version;
@@ -79,6 +81,7 @@ impl Outbox {
                     }
                     self.compare(key);
                 }
+                self.note_works(attempt);
             }
             (ActKind::Sync { claims, whole }, Answer::Synced { results, held }) => {
                 self.told_version = version;
@@ -92,6 +95,7 @@ impl Outbox {
                 if whole {
                     self.try_refused_again(&claims);
                 }
+                self.note_works(attempt);
             }
             // An answer to a call that was given up meanwhile.
             (kind, _) => self.act = Some(Act { version, url, attempt, kind }),

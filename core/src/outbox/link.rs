@@ -79,6 +79,10 @@ impl Outbox {
             return;
         }
         self.link = match failure {
+            // One that took this cluster and forgets it before it has its exports, and so again, is of no use.
+            Failure::UnknownMember if self.link == Link::Doubtful => {
+                self.down(Fault::Unavailable, now, jitter)
+            }
             Failure::UnknownMember => Link::Down { retry_at: now },
             Failure::OldTerm { floor } => Link::Deposed { floor },
             // A member keeps its lease by registering again soon; a cluster that is turned away has none to lose.
@@ -96,6 +100,14 @@ impl Outbox {
             }
             Failure::Unavailable { .. } => self.down(Fault::Unavailable, now, jitter),
         };
+    }
+
+    /// A call of the try `attempt` was answered. The registry works only where nothing is to be compared any more: one
+    /// that takes this cluster each time, and none of its exports, must not look well.
+    pub(super) fn note_works(&mut self, attempt: u64) {
+        if self.link == Link::Steady && attempt == self.registries.attempt() {
+            self.registries.works();
+        }
     }
 
     /// The registry is not to be counted on. Where none is left that was not asked, and one has said why it will not have
