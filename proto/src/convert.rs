@@ -72,21 +72,19 @@ pub fn read_key(key: Option<&pb::ServiceKey>) -> Result<ServiceKey, Refusal> {
     Ok(ServiceKey::new(&key.namespace, &key.name)?)
 }
 
-/// What a cluster says of its imports; nothing is the same as none.
+/// What a cluster says of its imports; nothing is the same as none. Of more names than [`MAX_HELD_NAMED`] the first are
+/// kept: they are there for people to read, and a cluster must not lose its lease over them.
 ///
 /// # Errors
-/// When more than [`MAX_HELD_NAMED`] are named, or a name is invalid.
+/// When a name that is kept is invalid.
 pub fn read_held_imports(held: Option<pb::HeldImports>) -> Result<HeldImports, Refusal> {
     let pb::HeldImports { total, first } = held.unwrap_or_default();
-    if first.len() > MAX_HELD_NAMED {
-        let problem = format!("has {} entries, must have at most {MAX_HELD_NAMED}", first.len());
-        return Err(Refusal::new("heldImports.first", problem));
-    }
     let key = |(place, key): (usize, &pb::ServiceKey)| {
         ServiceKey::new(&key.namespace, &key.name)
             .map_err(|invalid| Refusal::from(invalid).within(&format!("heldImports.first[{place}]")))
     };
-    Ok(HeldImports { total, first: first.iter().enumerate().map(key).collect::<Result<_, _>>()? })
+    let first = first.iter().take(MAX_HELD_NAMED).enumerate().map(key).collect::<Result<_, _>>()?;
+    Ok(HeldImports { total, first })
 }
 
 impl From<&HeldImports> for pb::HeldImports {
