@@ -1,11 +1,16 @@
 //! Takes away what this system made of a cluster: told by its marks, in the namespaces that are watched.
+//!
+//! What cannot be listed or taken away keeps nothing else from going; the first such problem is the error in the end.
+
+#[cfg(test)]
+mod tests;
 
 use crate::api::{ServiceExport, ServiceImport};
 use crate::pages;
 use anyhow::Context;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{self, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource};
@@ -14,11 +19,18 @@ use mcs_core::names::{ANNOTATION_CLUSTERSET, FIELD_MANAGER, FINALIZER_EXPORT, LA
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Debug;
+use std::future::ready;
 
 /// How many writes are under way at once.
 const AT_ONCE: usize = 16;
 /// How often one finalizer is tried anew when somebody else changes its object.
 const TRIES: usize = 5;
+
+/// What a list has, as far as it could be read, and the first reason why not all of it.
+struct Found {
+    objects: Vec<ObjectMeta>,
+    problem: Option<anyhow::Error>,
+}
 
 /// See the module.
 pub(super) struct Cleaner {
@@ -62,13 +74,12 @@ impl Cleaner {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
         let ours = ListParams::default().labels(&format!("{LABEL_MANAGED_BY}={MANAGED_BY}"));
-        let mut found = self.list::<K>(ours).await?;
-        found.retain(|meta| {
+        let mut found = self.list::<K>(ours).await;
+        found.objects.retain(|meta| {
             let clusterset = meta.annotations.as_ref().and_then(|all| all.get(ANNOTATION_CLUSTERSET));
             meta.deletion_timestamp.is_none() && clusterset == Some(&self.clusterset)
         });
-        let deleted = stream::iter(found).map(|meta| self.delete::<K>(meta)).buffer_unordered(AT_ONCE);
-        deleted.try_fold(0, |sum, gone| async move { Ok(sum + usize::from(gone)) }).await
+        found.each(|meta| self.delete::<K>(meta)).await
     }
 
     /// Whether it was there, and still the one that was read.
@@ -90,10 +101,9 @@ impl Cleaner {
 
     /// Lets ServiceExports go, whoever made them, and whoever deletes them later.
     pub(super) async fn remove_finalizers(&self) -> anyhow::Result<usize> {
-        let mut found = self.list::<ServiceExport>(ListParams::default()).await?;
-        found.retain(|meta| finalizer(meta).is_some());
-        let removed = stream::iter(found).map(|meta| self.remove_finalizer(meta)).buffer_unordered(AT_ONCE);
-        removed.try_fold(0, |sum, gone| async move { Ok(sum + usize::from(gone)) }).await
+        let mut found = self.list::<ServiceExport>(ListParams::default()).await;
+        found.objects.retain(|meta| finalizer(meta).is_some());
+        found.each(|meta| self.remove_finalizer(meta)).await
     }
 
     async fn remove_finalizer(&self, mut meta: ObjectMeta) -> anyhow::Result<bool> {
@@ -133,24 +143,58 @@ impl Cleaner {
         )
     }
 
-    /// What a list has, over all pages; nothing of a kind that is not served.
-    async fn list<K>(&self, params: ListParams) -> anyhow::Result<Vec<ObjectMeta>>
+    /// What a list has, over all pages and namespaces; nothing of a kind that is not served.
+    async fn list<K>(&self, params: ListParams) -> Found
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
-        let mut found = Vec::new();
+        let mut found = Found { objects: Vec::new(), problem: None };
         for scope in &self.scopes {
             let api: Api<K> = match scope {
                 Some(namespace) => Api::namespaced(self.client.clone(), namespace),
                 None => Api::all(self.client.clone()),
             };
-            match pages::each(&api, params.clone(), |object| found.push(object)).await {
+            match pages::each(&api, params.clone(), |object| found.objects.push(object)).await {
                 Ok(()) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot list {}", K::plural(&()))),
+                // Of a namespace that does not exist nothing is left; its Role went with it.
+                Err(_) if self.is_gone(scope.as_deref()).await => {}
+                Err(error) => {
+                    let place = scope.as_ref().map(|namespace| format!(" in namespace {namespace}"));
+                    let problem = format!("cannot list {}{}", K::plural(&()), place.unwrap_or_default());
+                    found.problem.get_or_insert_with(|| anyhow::Error::new(error).context(problem));
+                }
             }
         }
-        Ok(found)
+        found
+    }
+
+    /// Whether it is known that there is no such namespace.
+    async fn is_gone(&self, scope: Option<&str>) -> bool {
+        let Some(namespace) = scope else { return false };
+        let api = Api::<v1::Namespace>::all(self.client.clone());
+        matches!(api.get_metadata_opt(namespace).await, Ok(None))
+    }
+}
+
+impl Found {
+    /// Does `write` to each, whatever becomes of the others; the number of those that it took away.
+    async fn each<F: Future<Output = anyhow::Result<bool>>>(
+        self,
+        write: impl FnMut(ObjectMeta) -> F,
+    ) -> anyhow::Result<usize> {
+        let written = stream::iter(self.objects).map(write).buffer_unordered(AT_ONCE);
+        let add = |(gone, problem): (usize, Option<anyhow::Error>), one| {
+            ready(match one {
+                Ok(taken) => (gone + usize::from(taken), problem),
+                Err(error) => (gone, problem.or(Some(error))),
+            })
+        };
+        let (gone, problem) = written.fold((0, self.problem), add).await;
+        match problem {
+            None => Ok(gone),
+            Some(problem) => Err(problem.context(format!("{gone} are gone, not all"))),
+        }
     }
 }
 
