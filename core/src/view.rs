@@ -121,7 +121,8 @@ pub struct View {
     /// The registry process that the own cluster talks to, where that is known and must be the one that is watched.
     told_to: Option<Epoch>,
     clusters: BTreeMap<ClusterId, Cluster>,
-    /// The highest version at which each cluster's whole set was seen, by UID, over all registries.
+    /// The highest version at which each cluster's whole set was seen, or something of it that is gone, by UID, over all
+    /// registries.
     seen: BTreeMap<ClusterUid, Version>,
     services: BTreeMap<ServiceKey, Service>,
     /// Parts of the snapshots before, of clusters of which this one has not told any yet.
@@ -305,9 +306,15 @@ impl View {
         let Some(service) = self.services.get_mut(key) else { return };
         let by_cluster = &mut self.by_cluster;
         let doubtful = &mut self.doubtful;
+        let seen = &mut self.seen;
         service.sources.retain(|cluster, known| {
             let needed = known.told.is_some() || known.applied.is_some() || known.merged.is_some();
             if !needed {
+                // What was shown of it is remembered: another registry may know an older state only.
+                if let Some((uid, version)) = known.floor.take() {
+                    let newest = seen.entry(uid).or_default();
+                    *newest = version.max(*newest);
+                }
                 known::unlink(by_cluster, cluster, key);
                 known::unlink(doubtful, cluster, key);
             }

@@ -2,6 +2,7 @@
 
 use super::feed::{Feed, GRACE, active, expired, key, show, syncing};
 use mcs_core::ids::Epoch;
+use mcs_core::version::Version;
 use mcs_core::view::Decision;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -92,6 +93,27 @@ fn a_cluster_that_leaves_takes_its_endpoints_at_once() {
         show([("alpha", None)]),
         "one that was not whole may have more than was known"
     );
+}
+
+#[test]
+fn what_was_shown_of_a_cluster_that_went_is_remembered_when_another_registry_knows_less() {
+    let mut feed = Feed::with_alpha();
+    feed.header(&[("alpha", 8)]);
+    feed.part("alpha", 8, &[2]);
+    feed.apply();
+    feed.section("alpha", expired(5));
+    feed.header_gone();
+    feed.part_gone("alpha");
+    feed.apply();
+    for (seq, shown) in [(7, None), (8, Some(Version::new(1, 8)))] {
+        feed.begin(2);
+        feed.section("gamma", active(1));
+        feed.section("alpha", active(seq));
+        feed.header(&[("alpha", seq)]);
+        feed.part("alpha", seq, &[1]);
+        feed.end(true);
+        assert_eq!(feed.version_of("alpha"), shown);
+    }
 }
 
 #[test]
