@@ -326,7 +326,7 @@ impl Candidate {
         if write.kind == WriteKind::Acquire {
             annotations.remove(names::ANNOTATION_LEFT);
         }
-        let now = MicroTime(jiff::Timestamp::from_second(self.clock.wall().unix_secs()).unwrap_or_default());
+        let now = micro_time(self.clock.as_ref());
         let before = known.spec.unwrap_or_default();
         let acquire_time = match write.kind {
             WriteKind::Acquire => Some(now.clone()),
@@ -356,6 +356,11 @@ enum Problem {
     TimedOut { limit: Duration },
     #[error("{0}")]
     Refused(kube::Error),
+}
+
+/// The time by the clock on the wall, as a Lease has it.
+pub(crate) fn micro_time(clock: &dyn Clock) -> MicroTime {
+    MicroTime(jiff::Timestamp::from_second(clock.wall().unix_secs()).unwrap_or_default())
 }
 
 /// What a Lease says. One whose term cannot be read counts as one without: a registry names the term that is needed.

@@ -8,6 +8,7 @@ use mcs_core::outbox::SyncCause;
 use mcs_core::time::{Clock, Timestamp};
 use mcs_proto::status::CallFailed;
 use mcs_runtime::kube::follow::CAUSES;
+use mcs_runtime::metrics::registered;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{
@@ -256,9 +257,7 @@ struct New<'a>(&'a Registry);
 
 impl New<'_> {
     fn registered<M: Collector + Clone + 'static>(&self, metric: Result<M, Error>) -> Result<M, Error> {
-        let metric = metric?;
-        self.0.register(Box::new(metric.clone()))?;
-        Ok(metric)
+        registered(self.0, metric)
     }
 
     fn counters(&self, of: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {

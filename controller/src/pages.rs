@@ -2,11 +2,9 @@
 
 use kube::api::{Api, ListParams, ObjectMeta};
 use kube::{Resource, core::PartialObjectMeta};
+use mcs_runtime::kube::follow::PAGE;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-
-/// How many objects a page of a list has.
-const PAGE: u32 = 500;
 
 /// Shows the metadata of all that a list has, over all its pages.
 ///

@@ -19,13 +19,10 @@ const EVERYWHERE: &str = include_str!("../../controller/deploy/rbac.yaml");
 const WATCHING: &str = include_str!("../../controller/deploy/rbac-watch-namespaces.yaml");
 /// The watched namespace in [`WATCHING`].
 const WATCHED: &str = "shop";
-/// What these need besides where watched namespaces are deleted.
-const FINALIZERS: &str = include_str!("../../controller/deploy/rbac-finalizers.yaml");
 /// What controllers need besides to find out who their cluster is.
 const IDENTITY: &str = include_str!("../../controller/deploy/rbac-identity.yaml");
 /// Roles whose content differs from one stack to the next, or that stand besides the one of the account's name.
-const FURTHER_ROLES: [&str; 3] =
-    ["mcs-controller-namespaces", "mcs-controller-finalizers", "mcs-controller-identity"];
+const FURTHER_ROLES: [&str; 2] = ["mcs-controller-namespaces", "mcs-controller-identity"];
 
 /// Makes the namespace `system`, and gives controllers in it what they need for the namespaces `watched`, all when
 /// empty. To those of them that do not exist [`permit_in`] lets them later.
@@ -57,11 +54,6 @@ pub(crate) async fn permit_in(cluster: &Cluster, system: &str, namespace: &str) 
     let (there, here) = (format!("namespace: {WATCHED}\n"), format!("namespace: {namespace}\n"));
     let (watched, _) = in_watched();
     cluster.apply_yaml(&of(&watched, system).replace(&there, &here)).await
-}
-
-/// Lets controllers in `system` release ServiceExports in a namespace that has lost its Role.
-pub(crate) async fn permit_finalizers(cluster: &Cluster, system: &str) -> Result<()> {
-    cluster.apply_yaml(&of(FINALIZERS, system)).await
 }
 
 /// Lets controllers in `system` find out who their cluster is.

@@ -290,14 +290,6 @@ impl Stack {
         permissions::permit_in(cluster, &self.system_namespace(), namespace).await
     }
 
-    /// Lets controllers of this stack release ServiceExports in a namespace that has lost its Role.
-    ///
-    /// # Errors
-    /// The API server refused.
-    pub async fn allow_finalizers(&self, cluster: &Cluster) -> Result<()> {
-        permissions::permit_finalizers(cluster, &self.system_namespace()).await
-    }
-
     /// Gives controllers of this stack what those have that watch all namespaces.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ use mcs_core::registry::TOO_MANY;
 use mcs_core::time::Clock;
 use mcs_core::validate::Refusal;
 use mcs_runtime::http;
+use mcs_runtime::metrics::registered;
 use prometheus::core::Collector;
 use prometheus::{
     Error, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
@@ -118,9 +119,7 @@ struct New<'a>(&'a Registry);
 
 impl New<'_> {
     fn registered<M: Collector + Clone + 'static>(&self, metric: Result<M, Error>) -> Result<M, Error> {
-        let metric = metric?;
-        self.0.register(Box::new(metric.clone()))?;
-        Ok(metric)
+        registered(self.0, metric)
     }
 
     fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> Result<HistogramVec, Error> {

@@ -25,6 +25,19 @@ pub fn registry(prefix: &str) -> Result<Registry, prometheus::Error> {
     Ok(registry)
 }
 
+/// Registers a metric that was made, and hands it out.
+///
+/// # Errors
+/// It could not be made, or one of its name is registered already.
+pub fn registered<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: Result<M, prometheus::Error>,
+) -> Result<M, prometheus::Error> {
+    let metric = metric?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
 /// The metrics of the process, with its CPU time to the nanosecond: the collector's own has whole seconds, of which a
 /// rate over a minute says little.
 struct Process(ProcessCollector);

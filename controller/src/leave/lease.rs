@@ -5,11 +5,10 @@
 //! mark. It is held for longer than a leave takes, so that no controller that is started meanwhile leads; then it is
 //! released, and the mark stays: a controller that is started afterwards joins again, and takes the mark off.
 
-use crate::leader::{Settings, first_floor, record_of};
+use crate::leader::{Settings, first_floor, micro_time, record_of};
 use crate::writes::as_manager;
 use anyhow::{Context, bail};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta};
 use kube::{Client, ResourceExt};
 use mcs_core::names::{ANNOTATION_LEFT, ANNOTATION_TERM};
@@ -86,7 +85,7 @@ fn wanted(found: Option<&Lease>, settings: &Settings, clock: &dyn Clock) -> Leas
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(ANNOTATION_TERM.to_owned(), term.to_string());
     annotations.insert(ANNOTATION_LEFT.to_owned(), settings.identity.clone());
-    let now = MicroTime(jiff::Timestamp::from_second(clock.wall().unix_secs()).unwrap_or_default());
+    let now = micro_time(clock);
     let before = known.spec.unwrap_or_default();
     let spec = LeaseSpec {
         holder_identity: Some(settings.identity.clone()),

@@ -4,10 +4,7 @@
 //! CRDs are of a whole cluster, so one test goes through all states of them in one.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::{
-    api::core::v1::Namespace,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -27,7 +24,7 @@ use mcs_e2e::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{Place, READY};
+use crate::support::{Place, READY, make_namespace};
 
 const HTTP: [Port<'_>; 1] = [("http", 80)];
 const EXPORTS: &str = "serviceexports.multicluster.x-k8s.io";
@@ -50,9 +47,7 @@ impl Scene {
         let cluster = Cluster::start(ClusterOptions { controller_manager: false, ..options }).await?;
         let client = cluster.client();
         for name in ["mcs-system", "shop"] {
-            let mut namespace = Namespace::default();
-            namespace.metadata.name = Some(name.to_owned());
-            Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+            make_namespace(&client, name).await?;
         }
         let stack = Stack::start_without_controllers(StackOptions::for_namespace("shop")).await?;
         cluster.apply_yaml(INSTALLER_RBAC).await?;

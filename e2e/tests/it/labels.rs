@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::{
     api::core::v1::{Namespace, Service},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
     Api, ResourceExt,
@@ -24,7 +24,7 @@ use mcs_e2e::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{Place, READY};
+use crate::support::{Place, READY, make_namespace};
 
 const HTTP: [Port<'_>; 1] = [("http", 80)];
 const NO_SERVICE: [(&str, &str, &str); 2] = [("Valid", "False", "NoService"), ("Ready", "False", "Pending")];
@@ -179,7 +179,7 @@ async fn a_namespace_that_ends_is_left_alone_and_one_that_is_made_again_exports_
     let stack = Stack::start(options, &[&south]).await?;
     let client = south.client();
     let namespaces = Api::<Namespace>::all(client.clone());
-    make_namespace(&namespaces, "shop").await?;
+    make_namespace(&client, "shop").await?;
     let names: Vec<_> = (0..12).map(|number| format!("cart-{number}")).collect();
     let places: Vec<_> = names.iter().map(|name| Place::new(client.clone(), "shop", name)).collect();
     for place in &places {
@@ -214,7 +214,7 @@ async fn a_namespace_that_ends_is_left_alone_and_one_that_is_made_again_exports_
     })
     .await?;
 
-    make_namespace(&namespaces, "shop").await?;
+    make_namespace(&client, "shop").await?;
     labelled(last, &["10.0.0.2"]).await?;
     last.says(&READY).await?;
     last.imports(&[("south", &["10.0.0.2"])]).await?;
@@ -280,12 +280,5 @@ async fn label(place: &Place, value: Option<&str>) -> Result<()> {
 async fn edit(place: &Place, change: Value) -> Result<()> {
     let exports = place.api::<ServiceExport>();
     exports.patch(&place.name, &PatchParams::default(), &Patch::Merge(change)).await?;
-    Ok(())
-}
-
-async fn make_namespace(namespaces: &Api<Namespace>, name: &str) -> Result<()> {
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let namespace = Namespace { metadata, ..Namespace::default() };
-    namespaces.create(&PostParams::default(), &namespace).await.context("making a namespace")?;
     Ok(())
 }

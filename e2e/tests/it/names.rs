@@ -1,6 +1,6 @@
 //! Namespaces that are not there, come, go and come back, and names of the greatest length.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::{
     api::{
         core::v1::{Namespace, Service},
@@ -19,12 +19,12 @@ use mcs_e2e::{
     peer::Peer,
     programs::Signal,
     shared::pair,
-    stack::{Stack, StackOptions, get},
+    stack::{Stack, StackOptions},
     wait_for,
 };
 use mcs_proto::client::RegistryClient;
 
-use crate::support::{Place, READY, peer_endpoints, peer_spec};
+use crate::support::{self, Place, READY, make_namespace, peer_endpoints, peer_spec};
 
 const HTTP: [Port<'_>; 1] = [("http", 80)];
 const ALPHA: &[(&str, &[&str])] = &[("alpha", &["10.1.0.1"])];
@@ -139,24 +139,9 @@ async fn exports(peer: &Peer, key: &ServiceKey) -> Result<()> {
     peer.export(key, peer_spec(&HTTP, 1_000_000_000), peer_endpoints(&HTTP, &["10.1.0.1"])?).await
 }
 
-async fn make_namespace(client: &Client, name: &str) -> Result<()> {
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let namespace = Namespace { metadata, ..Namespace::default() };
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    Ok(())
-}
-
 /// Waits until the controller's metric says that so many imports are held, and the registry was told.
 async fn held_imports(stack: &Stack, count: usize) -> Result<()> {
-    let url = format!("http://{}/metrics", stack.controller("north")?.admin);
-    wait_for(&format!("{count} held imports"), async || {
-        let metrics = String::from_utf8(get(&url).await?.to_vec())?;
-        let line = metrics.lines().find(|line| line.starts_with("mcs_controller_held_imports "));
-        let line = line.context("no such metric")?;
-        ensure!(line.ends_with(&format!(" {count}")), "{line}");
-        Ok(())
-    })
-    .await?;
+    support::held_imports(stack, "north", count).await?;
     let registry = format!("http://{}", stack.registry().grpc).parse()?;
     let (client, clusterset) =
         (RegistryClient::new(&registry, Timing::default())?, stack.clusterset().parse()?);

@@ -1,16 +1,13 @@
 //! Controllers that may work in the namespaces that they watch and see nothing of the others.
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::{
-    api::{
-        core::v1::{Namespace, Service},
-        discovery::v1::EndpointSlice,
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use anyhow::{Result, ensure};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Service},
+    discovery::v1::EndpointSlice,
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use mcs_controller::api::{ServiceExport, ServiceImport};
 use mcs_core::{ids::ServiceKey, names::LABEL_EXPORT};
@@ -18,12 +15,12 @@ use mcs_e2e::{
     objects::Port,
     peer::Peer,
     shared::pair,
-    stack::{Stack, StackOptions, get},
+    stack::{Stack, StackOptions},
     wait_for,
 };
 use serde_json::json;
 
-use crate::support::{Place, READY, peer_endpoints, peer_spec};
+use crate::support::{Place, READY, held_imports, make_namespace, peer_endpoints, peer_spec};
 
 const HTTP: [Port<'_>; 1] = [("http", 80)];
 const ALPHA: &[(&str, &[&str])] = &[("alpha", &["10.1.0.1"])];
@@ -56,7 +53,7 @@ async fn a_namespace_that_is_not_watched_gets_nothing_and_nobody_says_a_word_of_
     last.imports(&[("west", &["10.2.0.3"])]).await?;
 
     assert_eq!(objects(&client, other.name()).await?, before);
-    held(&stack, 0).await?;
+    held_imports(&stack, "west", 0).await?;
     let told = stack.rest("exports").await?.to_string();
     ensure!(told.contains(watched.name()) && !told.contains("10.2.0.1"), "{told}");
     let log = stack.controller("west")?.program.log();
@@ -97,12 +94,12 @@ async fn a_watched_namespace_may_be_missing_and_come_and_go_and_come_back() -> R
         exports(&alpha, &place.key()?).await?;
     }
     cart.imports(ALPHA).await?;
-    held(&stack, 1).await?;
+    held_imports(&stack, "west", 1).await?;
 
-    make(&client, &ns).await?;
+    make_namespace(&client, &ns).await?;
     stack.allow_in(&pair.west, &ns).await?;
     let first = later.imports(ALPHA).await?;
-    held(&stack, 0).await?;
+    held_imports(&stack, "west", 0).await?;
     let namespaces = Api::<Namespace>::all(client.clone());
     namespaces.delete(&ns, &DeleteParams::default()).await?;
     wait_for("the end of the namespace", async || {
@@ -111,13 +108,13 @@ async fn a_watched_namespace_may_be_missing_and_come_and_go_and_come_back() -> R
         Ok::<_, anyhow::Error>(())
     })
     .await?;
-    held(&stack, 1).await?;
+    held_imports(&stack, "west", 1).await?;
 
-    make(&client, &ns).await?;
+    make_namespace(&client, &ns).await?;
     stack.allow_in(&pair.west, &ns).await?;
     let again = later.imports(ALPHA).await?;
     assert_ne!(again.import.uid(), first.import.uid());
-    held(&stack, 0).await?;
+    held_imports(&stack, "west", 0).await?;
     own.export(&HTTP, &["10.2.0.1"]).await?;
     own.says(&READY).await?;
     own.imports(&[("west", &["10.2.0.1"])]).await?;
@@ -128,13 +125,6 @@ async fn a_watched_namespace_may_be_missing_and_come_and_go_and_come_back() -> R
 
 async fn exports(peer: &Peer, key: &ServiceKey) -> Result<()> {
     peer.export(key, peer_spec(&HTTP, 1_000_000_000), peer_endpoints(&HTTP, &["10.1.0.1"])?).await
-}
-
-async fn make(client: &Client, name: &str) -> Result<()> {
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let namespace = Namespace { metadata, ..Namespace::default() };
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    Ok(())
 }
 
 /// Names and versions of what there is in a namespace of the kinds that a controller makes.
@@ -150,17 +140,4 @@ async fn objects(client: &Client, ns: &str) -> Result<Vec<(String, Option<String
     let exports = exports.iter().map(|it| seen("ServiceExport", it.name_any(), it.resource_version()));
     let imports = imports.iter().map(|it| seen("ServiceImport", it.name_any(), it.resource_version()));
     Ok(services.chain(slices).chain(exports).chain(imports).collect())
-}
-
-/// Waits until the controller's metric says that so many imports are held.
-async fn held(stack: &Stack, count: usize) -> Result<()> {
-    let url = format!("http://{}/metrics", stack.controller("west")?.admin);
-    wait_for(&format!("{count} held imports"), async || {
-        let metrics = String::from_utf8(get(&url).await?.to_vec())?;
-        let line = metrics.lines().find(|line| line.starts_with("mcs_controller_held_imports "));
-        let line = line.context("no such metric")?;
-        ensure!(line.ends_with(&format!(" {count}")), "{line}");
-        Ok(())
-    })
-    .await
 }

@@ -10,7 +10,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::{core::v1::Service, discovery::v1::EndpointSlice},
+    api::{
+        core::v1::{Namespace, Service},
+        discovery::v1::EndpointSlice,
+    },
 };
 use kube::{
     Api, Client, Resource,
@@ -28,6 +31,7 @@ use mcs_core::{
 };
 use mcs_e2e::{
     objects::{self, Port},
+    stack::{Stack, get},
     wait_for,
 };
 use serde_json::json;
@@ -35,6 +39,27 @@ use serde_json::json;
 /// What is said of an export that all is well with.
 pub(crate) const READY: [(&str, &str, &str); 3] =
     [("Valid", "True", "Valid"), ("Ready", "True", "Ready"), ("Conflict", "False", "NoConflicts")];
+
+/// Makes a namespace.
+pub(crate) async fn make_namespace(client: &Client, name: &str) -> Result<()> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    Ok(())
+}
+
+/// Waits until the metric of the controller in `cluster` says that so many imports are held.
+pub(crate) async fn held_imports(stack: &Stack, cluster: &str, count: usize) -> Result<()> {
+    let url = format!("http://{}/metrics", stack.controller(cluster)?.admin);
+    wait_for(&format!("{count} held imports"), async || {
+        let metrics = String::from_utf8(get(&url).await?.to_vec())?;
+        let line = metrics.lines().find(|line| line.starts_with("mcs_controller_held_imports "));
+        let line = line.context("no such metric")?;
+        ensure!(line.ends_with(&format!(" {count}")), "{line}");
+        Ok(())
+    })
+    .await
+}
 
 /// A Service's place: a namespace of a cluster, and its name.
 #[derive(Clone)]

@@ -41,7 +41,7 @@ pub const FIRST_PAUSE: Duration = Duration::from_millis(800);
 /// The longest pause between two tries.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How many objects a page has, as in Kubernetes' own clients.
-const PAGE: u32 = 500;
+pub const PAGE: u32 = 500;
 
 // What a server asks for must not be longer than what is said of pauses.
 const _: () = assert!(MAX_ASKED.as_secs() <= LONGEST_PAUSE.as_secs());
