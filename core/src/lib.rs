@@ -50,6 +50,7 @@ pub mod plan;
 pub mod pools;
 pub mod rate;
 pub mod registry;
+pub mod replicas;
 pub mod text;
 pub mod time;
 pub mod timing;

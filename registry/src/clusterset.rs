@@ -116,12 +116,12 @@ impl Clusterset {
     async fn restore(&self, calls: &Calls) -> Result<(), Failed> {
         let mut members = Vec::new();
         for (member, record) in calls.members(&self.id).await? {
-            let exports = calls.exports(&member).await?;
+            let exports = calls.exports(&member).await?.whole;
             members.push((member, record, exports));
         }
         let (count, mut exports) = (members.len(), 0);
         self.with(|state, now| {
-            for (member, MemberRecord { region, version, sum, state: was }, held) in members {
+            for (member, MemberRecord { region, version, sum, state: was, claimed_at: _ }, held) in members {
                 exports += held.len();
                 let restored = Restored { uid: member.uid, region, version, sum, state: was, exports: held };
                 state.registry.restore(&member.cluster, restored, now);

@@ -10,7 +10,8 @@
 //!   call whose answer was lost is told that it was taken;
 //! - the writes of one call are made in their order; who reads between two of them sees the record of the member, told
 //!   last, with a sum that is not that of its exports;
-//! - a read is whole or fails: a page that is missing is never shown as an end;
+//! - a read is whole or fails: a page that is missing is never shown as an end; an export of which a part is not there yet
+//!   is named as such, not left out;
 //! - members, namespaces and clustersets are apart from each other.
 //!
 //! **Not promised**: that a read sees the last write of another process, or of this one before the answer to it.
@@ -21,11 +22,13 @@
 mod calls;
 mod memory;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mcs_core::ids::{ClustersetId, Region, ServiceKey};
 use mcs_core::model::{Export, MemberState};
+use mcs_core::replicas::{Beat, News};
+use mcs_core::time::WallMillis;
 use mcs_core::version::{Sum, Version};
 use mcs_proto::convert::Member;
 
@@ -43,6 +46,9 @@ pub struct MemberRecord {
     pub sum: Sum,
     /// What the registry thinks of it.
     pub state: MemberState,
+    /// When the cluster took its id, by the wall clock of the registry that let it: of two clusters that took one id in
+    /// two regions, the earlier keeps it. None where that is not known.
+    pub claimed_at: Option<WallMillis>,
 }
 
 /// One record to be as it is now.
@@ -63,6 +69,33 @@ pub enum Wrote {
     Taken,
     /// The store holds something newer, which stands.
     Older,
+}
+
+/// One export as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// All of it.
+    Whole(Export),
+    /// It was written, but parts of it cannot be read yet: what was known of it stands, and it is read again.
+    Torn,
+}
+
+/// The exports of a member as they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exports {
+    /// Those that were read whole.
+    pub whole: BTreeMap<ServiceKey, Export>,
+    /// Those that are [`Held::Torn`].
+    pub torn: BTreeSet<ServiceKey>,
+}
+
+/// What one replica says of a clusterset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Its renewals.
+    pub beat: Beat,
+    /// What it changed lately; none where it changed nothing.
+    pub news: Option<News>,
 }
 
 /// Why a store did not do what it was asked to. Nothing is known of what it did.
@@ -107,6 +140,9 @@ impl Failed {
 /// Keeps the records of members.
 #[tonic::async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// Whether other registries may have written what is read here.
+    fn is_shared(&self) -> bool;
+
     /// Whether it can be used. A registry is not ready before it was once.
     ///
     /// # Errors
@@ -131,9 +167,39 @@ pub trait Store: Send + Sync + 'static {
     /// It could not be read to its end.
     async fn members(&self, clusterset: &ClustersetId) -> Result<Vec<(Member, MemberRecord)>, Failed>;
 
+    /// The record of one member; none of one that is not known.
+    ///
+    /// # Errors
+    /// It could not be read.
+    async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed>;
+
     /// All exports of a member; none of one that is not known.
     ///
     /// # Errors
     /// It could not be read to its end.
-    async fn exports(&self, member: &Member) -> Result<BTreeMap<ServiceKey, Export>, Failed>;
+    async fn exports(&self, member: &Member) -> Result<Exports, Failed>;
+
+    /// One export of a member; none where there is none.
+    ///
+    /// # Errors
+    /// It could not be read.
+    async fn export(&self, member: &Member, key: &ServiceKey) -> Result<Option<Held>, Failed>;
+
+    /// What all replicas say of a clusterset; nothing of a store that is not shared.
+    ///
+    /// # Errors
+    /// It could not be read to its end.
+    async fn replicas(&self, clusterset: &ClustersetId) -> Result<Vec<Replica>, Failed>;
+
+    /// Says who was heard, in place of what this replica said before. A store that is not shared keeps nothing of it.
+    ///
+    /// # Errors
+    /// It may be written.
+    async fn beat(&self, clusterset: &ClustersetId, beat: &Beat) -> Result<(), Failed>;
+
+    /// Says what changed, in place of what this replica said before. A store that is not shared keeps nothing of it.
+    ///
+    /// # Errors
+    /// It may be written.
+    async fn news(&self, clusterset: &ClustersetId, news: &News) -> Result<(), Failed>;
 }

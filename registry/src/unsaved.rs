@@ -131,6 +131,7 @@ impl Unsaved {
                 version: held.version(),
                 sum: held.sum(),
                 state: held.state(),
+                claimed_at: None,
             };
             let exports = notes.exports.keys().map(export);
             (named(held.uid()), exports.chain([Write::Member(record)]).collect())

@@ -1,14 +1,12 @@
 //! Calls to the store as the registry makes them: each within a time, and counted by what became of it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcs_core::ids::{ClustersetId, ServiceKey};
-use mcs_core::model::Export;
+use mcs_core::ids::ClustersetId;
 use mcs_proto::convert::Member;
 
-use super::{Failed, MemberRecord, Store, Write, Wrote};
+use super::{Exports, Failed, MemberRecord, Store, Write, Wrote};
 use crate::metrics::Metrics;
 
 /// A store that is asked with a limit.
@@ -45,7 +43,7 @@ impl Calls {
         self.call("members", self.store.members(clusterset)).await
     }
 
-    pub(crate) async fn exports(&self, member: &Member) -> Result<BTreeMap<ServiceKey, Export>, Failed> {
+    pub(crate) async fn exports(&self, member: &Member) -> Result<Exports, Failed> {
         self.call("exports", self.store.exports(member)).await
     }
 

@@ -3,14 +3,15 @@
 //! It shares definitions and endpoints with the registry that decides, so a record costs its keys. All calls are made
 //! under one lock, so there is nothing between two writes of one call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use mcs_core::ids::{ClustersetId, ServiceKey};
 use mcs_core::model::Export;
+use mcs_core::replicas::{Beat, News};
 use mcs_proto::convert::Member;
 
-use super::{Failed, MemberRecord, Store, Write, Wrote};
+use super::{Exports, Failed, Held, MemberRecord, Replica, Store, Write, Wrote};
 
 /// Records in memory.
 #[derive(Debug, Default)]
@@ -58,6 +59,10 @@ impl Memory {
 
 #[tonic::async_trait]
 impl Store for Memory {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     async fn check(&self) -> Result<(), Failed> {
         Ok(())
     }
@@ -81,8 +86,29 @@ impl Store for Memory {
         }))
     }
 
-    async fn exports(&self, member: &Member) -> Result<BTreeMap<ServiceKey, Export>, Failed> {
-        Ok(self
-            .with(|members| members.get(member).map(|records| records.exports.clone()).unwrap_or_default()))
+    async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed> {
+        Ok(self.with(|members| members.get(member)?.member.clone()))
+    }
+
+    async fn exports(&self, member: &Member) -> Result<Exports, Failed> {
+        let held = |members: &mut BTreeMap<_, Records>| Some(members.get(member)?.exports.clone());
+        let whole = self.with(held).unwrap_or_default();
+        Ok(Exports { whole, torn: BTreeSet::new() })
+    }
+
+    async fn export(&self, member: &Member, key: &ServiceKey) -> Result<Option<Held>, Failed> {
+        Ok(self.with(|members| members.get(member)?.exports.get(key).cloned().map(Held::Whole)))
+    }
+
+    async fn replicas(&self, _: &ClustersetId) -> Result<Vec<Replica>, Failed> {
+        Ok(Vec::new())
+    }
+
+    async fn beat(&self, _: &ClustersetId, _: &Beat) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    async fn news(&self, _: &ClustersetId, _: &News) -> Result<(), Failed> {
+        Ok(())
     }
 }

@@ -1,12 +1,11 @@
 //! A store that fails when a test says so.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mcs_core::ids::{ClustersetId, ServiceKey};
-use mcs_core::model::Export;
+use mcs_core::replicas::{Beat, News};
 use mcs_proto::convert::Member;
-use mcs_registry::store::{Failed, MemberRecord, Memory, Store, Write, Wrote};
+use mcs_registry::store::{Exports, Failed, Held, MemberRecord, Memory, Replica, Store, Write, Wrote};
 use tokio::sync::watch;
 
 /// What becomes of calls.
@@ -61,6 +60,10 @@ impl Double {
 
 #[tonic::async_trait]
 impl Store for Double {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     async fn check(&self) -> Result<(), Failed> {
         self.read().await
     }
@@ -80,8 +83,33 @@ impl Store for Double {
         self.records.members(clusterset).await
     }
 
-    async fn exports(&self, member: &Member) -> Result<BTreeMap<ServiceKey, Export>, Failed> {
+    async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed> {
+        self.read().await?;
+        self.records.member(member).await
+    }
+
+    async fn exports(&self, member: &Member) -> Result<Exports, Failed> {
         self.read().await?;
         self.records.exports(member).await
+    }
+
+    async fn export(&self, member: &Member, key: &ServiceKey) -> Result<Option<Held>, Failed> {
+        self.read().await?;
+        self.records.export(member, key).await
+    }
+
+    async fn replicas(&self, clusterset: &ClustersetId) -> Result<Vec<Replica>, Failed> {
+        self.read().await?;
+        self.records.replicas(clusterset).await
+    }
+
+    async fn beat(&self, clusterset: &ClustersetId, beat: &Beat) -> Result<(), Failed> {
+        self.write().await?;
+        self.records.beat(clusterset, beat).await
+    }
+
+    async fn news(&self, clusterset: &ClustersetId, news: &News) -> Result<(), Failed> {
+        self.write().await?;
+        Store::news(&self.records, clusterset, news).await
     }
 }

@@ -41,7 +41,7 @@ async fn until_saved(exporter: &Exporter) {
 /// The names of what the store holds of a member, each with its version.
 async fn stored(store: &Double, exporter: &Exporter) -> BTreeMap<String, Version> {
     let exports = store.records().exports(&exporter.member).await.unwrap();
-    exports.into_iter().map(|(key, export)| (key.name.to_string(), export.version)).collect()
+    exports.whole.into_iter().map(|(key, export)| (key.name.to_string(), export.version)).collect()
 }
 
 /// O55: a store that takes a call and never answers is one of the moods.

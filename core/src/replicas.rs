@@ -1,0 +1,108 @@
+//! What the replicas of a registry tell each other through a store that they share.
+//!
+//! Each replica has two small items in each clusterset: its [`Beat`], which says whose leases were renewed through it,
+//! and its [`News`], which says what changed. Nobody else writes them, so that no write meets another. A replica
+//! reads those of all others in one Query, and from that alone knows who was heard, and what to read anew.
+//!
+//! Clocks are never compared: a renewal that another replica took is dated by when its item was read here, less the age
+//! that the item gives. That is never earlier than it was, so lag lengthens a lease and never shortens it.
+
+use crate::ids::{ClusterUid, Epoch, Region, ServiceKey};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Stands for a cluster's UID in what is written often. Two UIDs of one clusterset that share a tag keep each
+/// other's lease: with 1,000 clusters that is one clusterset in 10^13.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UidTag(pub [u8; 8]);
+
+impl UidTag {
+    /// The tag of a UID.
+    pub fn of(uid: &ClusterUid) -> Self {
+        Self(tag(&[uid.as_str()]))
+    }
+}
+
+/// Stands for a Service in what is written often. Two Services of one member that share a tag are read together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyTag(pub [u8; 8]);
+
+impl KeyTag {
+    /// The tag of a Service.
+    pub fn of(key: &ServiceKey) -> Self {
+        Self(tag(&[key.namespace.as_str(), key.name.as_str()]))
+    }
+}
+
+fn tag(texts: &[&str]) -> [u8; 8] {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update(text.len().to_be_bytes());
+        hash.update(text);
+    }
+    let hash: [u8; 32] = hash.finalize().into();
+    std::array::from_fn(|place| hash[place])
+}
+
+/// What one replica says of itself and of the renewals that it took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// The replica.
+    pub epoch: Epoch,
+    /// The region that it runs in, where that is known.
+    pub region: Option<Region>,
+    /// Raised with each write of this item, from 1.
+    pub number: u64,
+    /// The newest beat that it read of each other replica.
+    pub echoes: BTreeMap<Epoch, u64>,
+    /// Replicas of its own region that it takes for dead.
+    pub dead: BTreeSet<Epoch>,
+    /// Whether a verdict waits for the others: who reads it writes its own item at once.
+    pub is_due: bool,
+    /// The newest renewal of each member that it serves.
+    pub renewals: BTreeMap<UidTag, Renewal>,
+}
+
+/// A renewal that a replica took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// How many were taken of this member, by all replicas as far as this one knows.
+    pub count: u32,
+    /// How long it was ago when the item was written.
+    pub age: Duration,
+}
+
+/// What changed lately, as one replica wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// The replica.
+    pub epoch: Epoch,
+    /// The number of the first entry: entries are counted from 0 over the life of the replica, and the oldest go. Who
+    /// read less than this far missed some, and looks at everything.
+    pub first: u64,
+    /// The entries, oldest first.
+    pub entries: Vec<NewsEntry>,
+}
+
+/// One change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewsEntry {
+    /// Whose records changed.
+    pub member: UidTag,
+    /// Which export; none: the member's own record alone, or more than can be named.
+    pub key: Option<KeyTag>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_keeps_namespace_and_name_apart() {
+        let tag = |namespace: &str, name: &str| KeyTag::of(&ServiceKey::new(namespace, name).unwrap());
+        assert_eq!(tag("a-b", "c"), tag("a-b", "c"));
+        assert_ne!(tag("a-b", "c"), tag("a", "b-c"));
+        assert_ne!(tag("ab", "c"), tag("a", "bc"));
+    }
+}
