@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use self::connection::{Client, Connection};
+use self::connection::{Client, Connection, wrong_version};
 pub use self::held::{Budget, Crowded, Held, hold};
 pub use self::metrics::Metrics;
 pub use self::pace::{Pace, TooSlow, pace};
@@ -127,6 +127,7 @@ pub struct Port {
     name: &'static str,
     router: Router,
     full: Router,
+    wrong: Router,
     limits: Limits,
     makes_room: bool,
     protocol: Protocol,
@@ -152,6 +153,7 @@ impl Port {
             name,
             router,
             full: Router::new().fallback(full),
+            wrong: Router::new().fallback(wrong_version),
             limits,
             makes_room: false,
             protocol: Protocol::default(),

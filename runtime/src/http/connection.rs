@@ -1,20 +1,23 @@
 //! One connection, from its first byte to its end.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use rand::Rng;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -59,19 +62,41 @@ impl Client {
     }
 }
 
+/// How a connection goes on once it is known what the client speaks.
+enum Opened {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
 impl Connection {
     /// Serves it until it ends, or goes to make room.
     pub(super) async fn serve(self, stream: TcpStream) {
-        let Some(turn) = &self.turn else { return self.serve_to_its_end(stream).await };
+        let Client { port, .. } = &self.client;
+        let _open = port.metrics.opened(port.name);
+        let displaced = async {
+            match &self.turn {
+                Some(turn) => turn.displaced().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = self.serve_to_its_end(stream) => {}
-            () = turn.displaced() => self.client.closed(Cause::Full, "others ask, and it did not for longest"),
+            () = displaced => self.client.closed(Cause::Full, "others ask, and it did not for longest"),
         }
     }
 
     async fn serve_to_its_end(&self, stream: TcpStream) {
+        // What opens a connection is not kept while it is idle: there may be thousands.
+        match Box::pin(self.open(stream)).await {
+            Some((Opened::Plain(stream), peer)) => self.http(stream, &peer).await,
+            Some((Opened::Tls(stream), peer)) => self.http(stream, &peer).await,
+            None => {}
+        }
+    }
+
+    /// Waits for the client to begin, as the port expects it.
+    async fn open(&self, stream: TcpStream) -> Option<(Opened, Peer)> {
         let Client { port, address } = &self.client;
-        let _open = port.metrics.opened(port.name);
         if self.only_told {
             self.client.closed(Cause::Full, "there is no room for it");
         }
@@ -86,7 +111,7 @@ impl Connection {
         };
         let first = tokio::select! {
             first = timeout(limit, first_byte(&stream)) => first,
-            () = self.draining.cancelled() => return,
+            () = self.draining.cancelled() => return None,
         };
         match (first, &port.tls) {
             (Ok(None), _) => {}
@@ -94,11 +119,14 @@ impl Connection {
                 let handshake = tls.accept(stream, port.protocol, handshake_limit);
                 let handshake = tokio::select! {
                     handshake = handshake => handshake,
-                    () = self.draining.cancelled() => return,
+                    () = self.draining.cancelled() => return None,
                 };
                 match handshake {
                     Ok(Passed { stream, certificate }) => {
-                        self.http(stream, Peer { address: *address, certificate }).await;
+                        return Some((
+                            Opened::Tls(Box::new(stream)),
+                            Peer { address: *address, certificate },
+                        ));
                     }
                     Err(Failed { reason, why, stream }) => {
                         tls.failed(port.name, *address, reason, &why);
@@ -116,27 +144,31 @@ impl Connection {
                 self.client.closed(Cause::Protocol, "it begins a TLS handshake, and this port is plaintext");
                 part(stream, &bad_request("this port is plaintext: use http, not https\n")).await;
             }
-            (Ok(Some(_)), None) => self.http(stream, Peer { address: *address, certificate: None }).await,
+            (Ok(Some(_)), None) => {
+                return Some((Opened::Plain(stream), Peer { address: *address, certificate: None }));
+            }
             (Err(_), Some(tls)) => tls.failed(port.name, *address, Reason::Timeout, "it does not begin"),
             (Err(_), None) => self.client.closed(Cause::NoRequest, NO_REQUEST),
         }
+        None
     }
 
     /// Serves requests, until the client ends the connection or it is ended for it.
-    async fn http<S>(&self, stream: S, peer: Peer)
+    fn http<S>(&self, stream: S, peer: &Peer) -> impl Future<Output = ()> + Send + use<'_, S>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Self { client, only_told, turn, draining } = self;
+        let Self { client, only_told, turn, .. } = self;
         let Port { limits, protocol, .. } = *client.port;
         let begun = CancellationToken::new();
-        let mut extensions = (client.port.identify)(&peer);
+        let mut extensions = (client.port.identify)(peer);
         extensions.insert(ConnectInfo(peer.address));
         let router = if *only_told { &client.port.full } else { &client.port.router };
         let right = TowerToHyperService::new(router.clone());
-        let wrong = TowerToHyperService::new(Router::new().fallback(wrong_version));
-        let service = service_fn(|mut request: Request<Incoming>| {
-            begun.cancel();
+        let wrong = TowerToHyperService::new(client.port.wrong.clone());
+        let asked = begun.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            asked.cancel();
             if let Some(turn) = turn {
                 turn.asked();
             }
@@ -149,45 +181,65 @@ impl Connection {
         let stream = FloodGuard::new(stream, move || noted.closed(Cause::Flood, FLOOD));
         let noted = client.clone();
         let stream = WriteLimit::new(stream, limits.write, move || noted.closed(Cause::Stalled, STALLED));
-        let builder = h2::builder(limits);
-        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let connection = h2::builder(limits).serve_connection(TokioIo::new(stream), service).into_owned();
+        self.until_its_end(Box::pin(connection), begun)
+    }
+
+    /// Asks `connection` to end when it is time, and cuts it where it does not.
+    async fn until_its_end(
+        &self,
+        mut connection: Pin<Box<impl GracefulConnection<Error: Display>>>,
+        begun: CancellationToken,
+    ) {
+        let Self { client, only_told, draining, .. } = self;
+        let limits = &client.port.limits;
         // The reader that tells HTTP/1 from HTTP/2 has no limit of its own.
-        let mut first_request = std::pin::pin!(timeout(limits.header_read, begun.cancelled()));
-        let mut told = std::pin::pin!(after(only_told.then_some(TELLING)));
-        let mut aged = std::pin::pin!(after(limits.age.map(jittered)));
-        let mut overdue = std::pin::pin!(after(None));
-        let (mut waiting, mut drained, mut old) = (true, false, false);
+        let (mut phase, mut drained) = (Phase::Waiting, false);
+        let mut deadline = std::pin::pin!(after(Some(if *only_told { TELLING } else { limits.header_read })));
         loop {
             tokio::select! {
                 result = connection.as_mut() => {
                     if let Err(error) = result {
-                        debug!(port = client.port.name, peer = %client.address, error, "connection ended");
+                        debug!(port = client.port.name, peer = %client.address, %error, "connection ended");
                     }
                     return;
                 }
-                begun = first_request.as_mut(), if waiting => match begun {
-                    Ok(()) => {
-                        waiting = false;
-                        if *only_told {
-                            connection.as_mut().graceful_shutdown();
-                        }
+                () = begun.cancelled(), if phase == Phase::Waiting => {
+                    phase = Phase::Serving;
+                    if *only_told {
+                        connection.as_mut().graceful_shutdown();
+                    } else {
+                        deadline.set(after(limits.age.map(jittered)));
                     }
-                    Err(_) => return client.closed(Cause::NoRequest, NO_REQUEST),
-                },
+                }
                 () = draining.cancelled(), if !drained => {
                     drained = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = aged.as_mut(), if !old => {
-                    old = true;
-                    connection.as_mut().graceful_shutdown();
-                    overdue.set(after(Some(limits.age_grace)));
-                }
-                () = overdue.as_mut() => return client.closed(Cause::Age, "it did not end when it was old"),
-                () = told.as_mut() => return,
+                () = deadline.as_mut() => match phase {
+                    Phase::Waiting => return client.closed(Cause::NoRequest, NO_REQUEST),
+                    Phase::Serving if *only_told => return,
+                    Phase::Serving => {
+                        phase = Phase::Ending;
+                        connection.as_mut().graceful_shutdown();
+                        deadline.set(after(Some(limits.age_grace)));
+                    }
+                    Phase::Ending => return client.closed(Cause::Age, "it did not end when it was old"),
+                },
             }
         }
     }
+}
+
+/// What a connection is given time for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// To bring its first request.
+    Waiting,
+    /// To be served.
+    Serving,
+    /// To end, as it was asked to.
+    Ending,
 }
 
 /// The first byte that the client sends, which is not taken; none when it sends nothing more.
@@ -220,7 +272,8 @@ async fn part(mut stream: TcpStream, words: &str) {
     let _ = timeout(TELLING, parting).await;
 }
 
-async fn wrong_version() -> (StatusCode, &'static str) {
+/// Answers on a port that speaks HTTP/2 only.
+pub(super) async fn wrong_version() -> (StatusCode, &'static str) {
     (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "this port speaks HTTP/2 only, as gRPC does\n")
 }
 
