@@ -18,6 +18,8 @@
 pub mod admin;
 pub mod args;
 pub mod clock;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 pub mod files;
 pub mod http;
 #[cfg(feature = "kube")]
