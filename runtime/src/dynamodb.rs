@@ -1,1 +1,92 @@
-//! The client of DynamoDB as the programs use it: who it speaks to, how long it waits, and why it was not done.
+//! The client of DynamoDB as the programs use it: who it speaks to, how long it waits, and why something was not done.
+//!
+//! - [`Settings`]: table, region, endpoint and limits → [`Client`]; credentials and region by AWS's default chain
+//! - [`Client::call`], [`Client::write`], [`Client::query`]: one call within its limits, tried again where that may
+//!   help, and what became of it
+//! - [`Failed`]: why it was not done, in one line that says what, where and what to do
+//!
+//! The SDK has no time limit of its own for a whole call and tries again by itself; here each call has a limit, and
+//! there is one layer that tries again. TLS is rustls with aws-lc.
+
+mod call;
+#[cfg(feature = "dynamodb-double")]
+pub mod double;
+mod failed;
+mod settings;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::call::{Action, Class, Condition, Item};
+pub use self::failed::{Failed, Why};
+pub use self::settings::{Flags, Limits, NoClient, Settings, endpoint, table_name};
+
+/// The client of one table. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct Client {
+    sdk: aws_sdk_dynamodb::Client,
+    place: Arc<Place>,
+    limits: Limits,
+}
+
+/// Where calls go, as messages name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The table.
+    pub table: String,
+    /// The region that calls are signed for.
+    pub region: String,
+    /// Another endpoint than that of AWS in this region.
+    pub endpoint: Option<String>,
+    /// What the flags are called by which somebody changes that.
+    pub flags: Flags,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {} in {}", self.table, self.region)?;
+        match &self.endpoint {
+            Some(endpoint) => write!(f, " at {endpoint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Client {
+    /// The SDK's client, to make requests with; who sends them past [`Client::call`] has one try, within
+    /// [`Limits::attempt`].
+    pub const fn sdk(&self) -> &aws_sdk_dynamodb::Client {
+        &self.sdk
+    }
+
+    /// The name of the table.
+    pub fn table(&self) -> &str {
+        &self.place.table
+    }
+
+    /// Where calls go.
+    pub fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    /// How long calls may take.
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The same client with another limit of a whole call; the connection and each try keep theirs.
+    #[must_use]
+    pub fn with_total(&self, total: Duration) -> Self {
+        Self { limits: Limits { total, ..self.limits }, ..self.clone() }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("place", &self.place)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

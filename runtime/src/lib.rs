@@ -13,6 +13,7 @@
 //! - [`tls`]: certificates of the ports and of their clients, read again when they change
 //! - [`admin`]: `/metrics`, `/healthz`, `/readyz`
 //! - `kube`: the client of an API server, and how its objects are followed (feature `kube`)
+//! - `dynamodb`: the client of DynamoDB, and a stand-in for tests (features `dynamodb`, `dynamodb-double`)
 //! - [`metrics`]: the registry of metrics, those of the process and of its build
 
 pub mod admin;

@@ -1,0 +1,214 @@
+//! One call to a table: within its limits, tried again where that may help.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::{Client, Failed, Why};
+
+/// An item as the SDK has it.
+pub type Item = HashMap<String, AttributeValue>;
+
+/// What is asked of DynamoDB; a closed set, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// `BatchGetItem`
+    BatchGetItem,
+    /// `BatchWriteItem`
+    BatchWriteItem,
+    /// `CreateTable`
+    CreateTable,
+    /// `DeleteItem`
+    DeleteItem,
+    /// `DescribeContinuousBackups`
+    DescribeContinuousBackups,
+    /// `DescribeTable`
+    DescribeTable,
+    /// `DescribeTimeToLive`
+    DescribeTimeToLive,
+    /// `GetItem`
+    GetItem,
+    /// `PutItem`
+    PutItem,
+    /// `Query`
+    Query,
+    /// `Scan`
+    Scan,
+    /// `TransactWriteItems`
+    TransactWriteItems,
+    /// `UpdateContinuousBackups`
+    UpdateContinuousBackups,
+    /// `UpdateItem`
+    UpdateItem,
+    /// `UpdateTable`
+    UpdateTable,
+    /// `UpdateTimeToLive`
+    UpdateTimeToLive,
+}
+
+impl Action {
+    /// Its name, as AWS has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BatchGetItem => "BatchGetItem",
+            Self::BatchWriteItem => "BatchWriteItem",
+            Self::CreateTable => "CreateTable",
+            Self::DeleteItem => "DeleteItem",
+            Self::DescribeContinuousBackups => "DescribeContinuousBackups",
+            Self::DescribeTable => "DescribeTable",
+            Self::DescribeTimeToLive => "DescribeTimeToLive",
+            Self::GetItem => "GetItem",
+            Self::PutItem => "PutItem",
+            Self::Query => "Query",
+            Self::Scan => "Scan",
+            Self::TransactWriteItems => "TransactWriteItems",
+            Self::UpdateContinuousBackups => "UpdateContinuousBackups",
+            Self::UpdateItem => "UpdateItem",
+            Self::UpdateTable => "UpdateTable",
+            Self::UpdateTimeToLive => "UpdateTimeToLive",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Who goes first when not all can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// What others wait for: beats, renewals, and the reads that tell of them.
+    Urgent,
+    /// Everything else.
+    Bulk,
+}
+
+/// What became of a write with a condition.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Condition<T> {
+    /// The condition held: it was written.
+    Held(T),
+    /// It did not hold: nothing was written. With the item that stands, where the request asked for it
+    /// (`return_values_on_condition_check_failure`) and there is one. A try whose answer was lost may have been this
+    /// caller's own: look at the item before taking it for another's.
+    Failed(Option<Item>),
+}
+
+/// An error that tells of a condition that did not hold.
+pub trait Conditional {
+    /// The item that stands, if that is what this error says.
+    fn failed_condition(&self) -> Option<Option<&Item>>;
+}
+
+macro_rules! conditional {
+    ($($error:ident)*) => {$(
+        impl Conditional for $error {
+            fn failed_condition(&self) -> Option<Option<&Item>> {
+                match self {
+                    Self::ConditionalCheckFailedException(failed) => Some(failed.item()),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+conditional!(PutItemError UpdateItemError DeleteItemError);
+
+impl Client {
+    /// Makes a call. `send` is asked for each try anew:
+    /// `client.call(Class::Bulk, Action::GetItem, || request.clone().send())`.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    pub async fn call<T, E, F>(&self, class: Class, action: Action, send: impl Fn() -> F) -> Result<T, Failed>
+    where
+        F: Future<Output = Result<T, SdkError<E>>>,
+        E: Error + ProvideErrorMetadata + 'static,
+    {
+        let whole = self.tries(class, action, send);
+        match tokio::time::timeout(self.limits.total, whole).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err((why, _))) => Err(self.failed(action, why)),
+            Err(_) => Err(self.failed(action, Why::TimedOut { limit: self.limits.total })),
+        }
+    }
+
+    /// Makes a write with a condition.
+    ///
+    /// # Errors
+    /// Why it was not done; of [`Why::TimedOut`] and [`Why::Away`] nobody knows whether it was.
+    pub async fn write<T, E, F>(
+        &self,
+        class: Class,
+        action: Action,
+        send: impl Fn() -> F,
+    ) -> Result<Condition<T>, Failed>
+    where
+        F: Future<Output = Result<T, SdkError<E>>>,
+        E: Error + ProvideErrorMetadata + Conditional + 'static,
+    {
+        let whole = self.tries(class, action, send);
+        match tokio::time::timeout(self.limits.total, whole).await {
+            Ok(Ok(answer)) => Ok(Condition::Held(answer)),
+            Ok(Err((why, error))) => {
+                let standing = error.as_service_error().and_then(Conditional::failed_condition);
+                match standing {
+                    Some(item) => Ok(Condition::Failed(item.cloned())),
+                    None => Err(self.failed(action, why)),
+                }
+            }
+            Err(_) => Err(self.failed(action, Why::TimedOut { limit: self.limits.total })),
+        }
+    }
+
+    /// Reads a Query to its end: all pages, within the limit of one call together, or it fails. A page may be empty and
+    /// not the last one.
+    ///
+    /// # Errors
+    /// Why it was not read to its end.
+    pub async fn query(&self, class: Class, request: QueryFluentBuilder) -> Result<Vec<Item>, Failed> {
+        let (action, limit) = (Action::Query, self.limits.total);
+        let all = async {
+            let (mut items, mut from) = (Vec::new(), None);
+            loop {
+                let page = request.clone().set_exclusive_start_key(from);
+                let read = self.tries(class, action, || page.clone().send()).await;
+                let page = read.map_err(|(why, _)| self.failed(action, why))?;
+                items.extend(page.items.unwrap_or_default());
+                match page.last_evaluated_key {
+                    Some(key) if !key.is_empty() => from = Some(key),
+                    _ => return Ok(items),
+                }
+            }
+        };
+        let late = || Err(self.failed(action, Why::TimedOut { limit }));
+        tokio::time::timeout(limit, all).await.unwrap_or_else(|_| late())
+    }
+
+    async fn tries<T, E, F>(
+        &self,
+        _class: Class,
+        action: Action,
+        send: impl Fn() -> F,
+    ) -> Result<T, (Why, SdkError<E>)>
+    where
+        F: Future<Output = Result<T, SdkError<E>>>,
+        E: Error + ProvideErrorMetadata + 'static,
+    {
+        send().await.map_err(|error| (Why::read(&error, action, &self.place, self.limits.attempt), error))
+    }
+
+    fn failed(&self, action: Action, why: Why) -> Failed {
+        Failed { action, place: self.place.clone(), why }
+    }
+}

@@ -1,0 +1,118 @@
+//! The emulator: DynamoDB in memory, with an HTTP server of its own that reads requests as AWS does.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use dynoxide::Database;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+/// An emulator.
+pub(super) struct Emulator {
+    database: Database,
+    address: SocketAddr,
+    /// Connections to its server that nobody uses.
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+}
+
+/// What it answers.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+}
+
+impl Emulator {
+    /// Starts it.
+    pub(super) async fn start(stop: CancellationToken) -> Self {
+        let database = Database::memory().expect("no database in memory");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("no free port");
+        let address = listener.local_addr().expect("no address");
+        let serving = dynoxide::server::serve_with_shutdown(listener, database.clone(), async move {
+            stop.cancelled().await;
+        });
+        tokio::spawn(serving);
+        Self { database, address, idle: Mutex::default() }
+    }
+
+    /// Passes a request on.
+    pub(super) async fn call(&self, headers: &HeaderMap, body: Bytes) -> Answer {
+        let mut connection = match self.idle() {
+            Some(connection) => connection,
+            None => self.connect().await,
+        };
+        let mut request = Request::post("/").body(Full::new(body)).expect("no request");
+        let of_the_connection = [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING];
+        for (name, value) in headers {
+            if !of_the_connection.contains(name) {
+                request.headers_mut().insert(name, value.clone());
+            }
+        }
+        let host = self.address.to_string().parse().expect("an address is a header");
+        request.headers_mut().insert(HOST, host);
+        let response = connection.send_request(request).await.expect("the emulator is gone");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("the emulator is gone").to_bytes();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        Answer { status, body }
+    }
+
+    /// Calls the database past its server.
+    ///
+    /// # Panics
+    /// It refuses, or this is none of the actions that it is called for.
+    pub(super) fn direct(&self, action: &str, request: Value) -> Value {
+        macro_rules! call {
+            ($method:ident) => {{
+                let request = serde_json::from_value(request).expect("no such request");
+                let answer = self.database.$method(request).expect("the emulator refuses");
+                serde_json::to_value(answer).expect("no JSON")
+            }};
+        }
+        match action {
+            "CreateTable" => call!(create_table),
+            "Scan" => call!(scan),
+            other => panic!("the double does not call {other} itself"),
+        }
+    }
+
+    /// All items of a table, by their keys.
+    pub(super) fn items(&self, table: &str) -> Vec<Value> {
+        let (mut items, mut from) = (Vec::new(), Value::Null);
+        loop {
+            let mut request = json!({"TableName": table});
+            if !from.is_null() {
+                request["ExclusiveStartKey"] = from;
+            }
+            let mut page = self.direct("Scan", request);
+            if let Some(Value::Array(read)) = page.get_mut("Items").map(Value::take) {
+                items.extend(read);
+            }
+            from = page.get_mut("LastEvaluatedKey").map_or(Value::Null, Value::take);
+            if from.is_null() {
+                break;
+            }
+        }
+        items.sort_by_cached_key(|item| [item["pk"].to_string(), item["sk"].to_string()]);
+        items
+    }
+
+    fn idle(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(SendRequest::is_ready);
+        idle.pop()
+    }
+
+    async fn connect(&self) -> SendRequest<Full<Bytes>> {
+        let stream = TcpStream::connect(self.address).await.expect("the emulator is gone");
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.expect("the emulator is gone");
+        tokio::spawn(connection);
+        sender
+    }
+}
