@@ -19,7 +19,7 @@ use tracing::info;
 
 use crate::refusals::Refusals;
 use crate::shown::{Shown, Told};
-use crate::store::{Calls, Failed, MemberRecord};
+use crate::store::{Calls, Failed, Known, MemberRecord};
 use crate::unsaved::Unsaved;
 use crate::verdicts::{Cause, Verdict, Verdicts};
 
@@ -115,8 +115,8 @@ impl Clusterset {
 
     async fn restore(&self, calls: &Calls) -> Result<(), Failed> {
         let mut members = Vec::new();
-        for (member, record) in calls.members(&self.id).await? {
-            let exports = calls.exports(&member).await?.whole;
+        for (member, record) in calls.members(&self.id).await?.whole {
+            let exports = calls.exports(&member, &Known::new()).await?.whole;
             members.push((member, record, exports));
         }
         let (count, mut exports) = (members.len(), 0);

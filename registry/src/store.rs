@@ -8,10 +8,10 @@
 //!
 //! - a record is never replaced by an older one, and one that is equally old is taken again, so that who repeats a
 //!   call whose answer was lost is told that it was taken;
-//! - the writes of one call are made in their order; who reads between two of them sees the record of the member, told
-//!   last, with a sum that is not that of its exports;
-//! - a read is whole or fails: a page that is missing is never shown as an end; an export of which a part is not there yet
-//!   is named as such, not left out;
+//! - the writes of one call that concern one export are made in their order, and the record of the member after all that
+//!   come before it; who reads in between sees a record with a sum that is not that of its exports;
+//! - a read is whole or fails: a page that is missing is never shown as an end; an export of which a part is not there yet,
+//!   and a record that cannot be read, is named as such, not left out;
 //! - members, namespaces and clustersets are apart from each other.
 //!
 //! **Not promised**: that a read sees the last write of another process, or of this one before the answer to it.
@@ -25,9 +25,9 @@ mod memory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use mcs_core::ids::{ClustersetId, Region, ServiceKey};
+use mcs_core::ids::{ClusterId, ClustersetId, Epoch, Region, ServiceKey};
 use mcs_core::model::{Export, MemberState};
-use mcs_core::replicas::{Beat, News};
+use mcs_core::replicas::{Beat, News, UidTag};
 use mcs_core::time::WallMillis;
 use mcs_core::version::{Sum, Version};
 use mcs_proto::convert::Member;
@@ -71,14 +71,29 @@ pub enum Wrote {
     Older,
 }
 
+/// The members of a clusterset as they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Those whose records were read; two of one id where two clusters claim it.
+    pub whole: Vec<(Member, MemberRecord)>,
+    /// Those that have a record which cannot be read: what was known of them stands.
+    pub torn: BTreeSet<(ClusterId, UidTag)>,
+}
+
 /// One export as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
     /// All of it.
     Whole(Export),
-    /// It was written, but parts of it cannot be read yet: what was known of it stands, and it is read again.
+    /// It was written, but parts of it cannot be read, or not yet: what was known of it stands, and it is read again.
     Torn,
 }
+
+/// Exports of a member as its reader holds them already: what of them has not changed need not be fetched again.
+pub type Known = BTreeMap<ServiceKey, Export>;
+
+/// The most entries of [`News`] that cost no more to write than one does.
+pub const NEWS_ENTRIES: usize = 54;
 
 /// The exports of a member as they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,6 +140,14 @@ pub enum Failed {
         /// The store's words.
         reason: String,
     },
+    /// There is a record that this release cannot read. The store itself is well.
+    #[error("{what} cannot be read by this release: {problem}")]
+    Unreadable {
+        /// Where the record is.
+        what: String,
+        /// What is wrong with it.
+        problem: String,
+    },
 }
 
 impl Failed {
@@ -132,7 +155,7 @@ impl Failed {
     pub const fn retry_helps(&self) -> bool {
         match self {
             Self::TimedOut { .. } | Self::Away { .. } | Self::Throttled { .. } => true,
-            Self::Refused { .. } => false,
+            Self::Refused { .. } | Self::Unreadable { .. } => false,
         }
     }
 }
@@ -161,11 +184,11 @@ pub trait Store: Send + Sync + 'static {
     /// Some of them may be gone.
     async fn remove(&self, member: &Member) -> Result<(), Failed>;
 
-    /// All members of a clusterset; two of one id where two clusters claim it.
+    /// All members of a clusterset.
     ///
     /// # Errors
     /// It could not be read to its end.
-    async fn members(&self, clusterset: &ClustersetId) -> Result<Vec<(Member, MemberRecord)>, Failed>;
+    async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed>;
 
     /// The record of one member; none of one that is not known.
     ///
@@ -173,17 +196,29 @@ pub trait Store: Send + Sync + 'static {
     /// It could not be read.
     async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed>;
 
-    /// All exports of a member; none of one that is not known.
+    /// All exports of a member; none of one that is not known. `known` says what its reader holds of them.
     ///
     /// # Errors
     /// It could not be read to its end.
-    async fn exports(&self, member: &Member) -> Result<Exports, Failed>;
+    async fn exports(&self, member: &Member, known: &Known) -> Result<Exports, Failed>;
 
-    /// One export of a member; none where there is none.
+    /// One export of a member; none where there is none. `known` is what its reader holds of it.
     ///
     /// # Errors
     /// It could not be read.
-    async fn export(&self, member: &Member, key: &ServiceKey) -> Result<Option<Held>, Failed>;
+    async fn export(
+        &self,
+        member: &Member,
+        key: &ServiceKey,
+        known: Option<&Export>,
+    ) -> Result<Option<Held>, Failed>;
+
+    /// The exports of a member that are to be written again as they are, for a store that collects what nobody writes any
+    /// more. Asked once a day of each member that is alive, it lets nothing of one go that a registry serves.
+    ///
+    /// # Errors
+    /// They could not be read to their end.
+    async fn fading(&self, member: &Member) -> Result<BTreeSet<ServiceKey>, Failed>;
 
     /// What all replicas say of a clusterset; nothing of a store that is not shared.
     ///
@@ -202,4 +237,10 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// It may be written.
     async fn news(&self, clusterset: &ClustersetId, news: &News) -> Result<(), Failed>;
+
+    /// Removes what a replica said that is no more. There may be nothing.
+    ///
+    /// # Errors
+    /// Some of it may be there still.
+    async fn retire(&self, clusterset: &ClustersetId, replica: Epoch) -> Result<(), Failed>;
 }

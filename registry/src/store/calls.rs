@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcs_core::ids::ClustersetId;
 use mcs_proto::convert::Member;
 
-use super::{Exports, Failed, MemberRecord, Store, Write, Wrote};
+use super::{Exports, Failed, Known, Members, Store, Write, Wrote};
 use crate::metrics::Metrics;
 
 /// A store that is asked with a limit.
@@ -36,15 +36,12 @@ impl Calls {
         self.call("remove", self.store.remove(member)).await
     }
 
-    pub(crate) async fn members(
-        &self,
-        clusterset: &ClustersetId,
-    ) -> Result<Vec<(Member, MemberRecord)>, Failed> {
+    pub(crate) async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {
         self.call("members", self.store.members(clusterset)).await
     }
 
-    pub(crate) async fn exports(&self, member: &Member) -> Result<Exports, Failed> {
-        self.call("exports", self.store.exports(member)).await
+    pub(crate) async fn exports(&self, member: &Member, known: &Known) -> Result<Exports, Failed> {
+        self.call("exports", self.store.exports(member, known)).await
     }
 
     async fn call<T>(
@@ -61,6 +58,7 @@ impl Calls {
             Err(Failed::Away { .. }) => "away",
             Err(Failed::Throttled { .. }) => "throttled",
             Err(Failed::Refused { .. }) => "refused",
+            Err(Failed::Unreadable { .. }) => "unreadable",
         });
         answer
     }

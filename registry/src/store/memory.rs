@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use mcs_core::ids::{ClustersetId, ServiceKey};
+use mcs_core::ids::{ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::Export;
 use mcs_core::replicas::{Beat, News};
 use mcs_proto::convert::Member;
 
-use super::{Exports, Failed, Held, MemberRecord, Replica, Store, Write, Wrote};
+use super::{Exports, Failed, Held, Known, MemberRecord, Members, Replica, Store, Write, Wrote};
 
 /// Records in memory.
 #[derive(Debug, Default)]
@@ -79,25 +79,35 @@ impl Store for Memory {
         Ok(())
     }
 
-    async fn members(&self, clusterset: &ClustersetId) -> Result<Vec<(Member, MemberRecord)>, Failed> {
-        Ok(self.with(|members| {
+    async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {
+        let whole = self.with(|members| {
             let of = members.iter().filter(|(member, _)| member.clusterset == *clusterset);
             of.filter_map(|(member, records)| Some((member.clone(), records.member.clone()?))).collect()
-        }))
+        });
+        Ok(Members { whole, torn: BTreeSet::new() })
     }
 
     async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed> {
         Ok(self.with(|members| members.get(member)?.member.clone()))
     }
 
-    async fn exports(&self, member: &Member) -> Result<Exports, Failed> {
+    async fn exports(&self, member: &Member, _: &Known) -> Result<Exports, Failed> {
         let held = |members: &mut BTreeMap<_, Records>| Some(members.get(member)?.exports.clone());
         let whole = self.with(held).unwrap_or_default();
         Ok(Exports { whole, torn: BTreeSet::new() })
     }
 
-    async fn export(&self, member: &Member, key: &ServiceKey) -> Result<Option<Held>, Failed> {
+    async fn export(
+        &self,
+        member: &Member,
+        key: &ServiceKey,
+        _: Option<&Export>,
+    ) -> Result<Option<Held>, Failed> {
         Ok(self.with(|members| members.get(member)?.exports.get(key).cloned().map(Held::Whole)))
+    }
+
+    async fn fading(&self, _: &Member) -> Result<BTreeSet<ServiceKey>, Failed> {
+        Ok(BTreeSet::new())
     }
 
     async fn replicas(&self, _: &ClustersetId) -> Result<Vec<Replica>, Failed> {
@@ -109,6 +119,10 @@ impl Store for Memory {
     }
 
     async fn news(&self, _: &ClustersetId, _: &News) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    async fn retire(&self, _: &ClustersetId, _: Epoch) -> Result<(), Failed> {
         Ok(())
     }
 }

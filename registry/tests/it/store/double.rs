@@ -1,11 +1,15 @@
 //! A store that fails when a test says so.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mcs_core::ids::{ClustersetId, ServiceKey};
+use mcs_core::ids::{ClustersetId, Epoch, ServiceKey};
+use mcs_core::model::Export;
 use mcs_core::replicas::{Beat, News};
 use mcs_proto::convert::Member;
-use mcs_registry::store::{Exports, Failed, Held, MemberRecord, Memory, Replica, Store, Write, Wrote};
+use mcs_registry::store::{
+    Exports, Failed, Held, Known, MemberRecord, Members, Memory, Replica, Store, Write, Wrote,
+};
 use tokio::sync::watch;
 
 /// What becomes of calls.
@@ -78,7 +82,7 @@ impl Store for Double {
         self.records.remove(member).await
     }
 
-    async fn members(&self, clusterset: &ClustersetId) -> Result<Vec<(Member, MemberRecord)>, Failed> {
+    async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {
         self.read().await?;
         self.records.members(clusterset).await
     }
@@ -88,14 +92,24 @@ impl Store for Double {
         self.records.member(member).await
     }
 
-    async fn exports(&self, member: &Member) -> Result<Exports, Failed> {
+    async fn exports(&self, member: &Member, known: &Known) -> Result<Exports, Failed> {
         self.read().await?;
-        self.records.exports(member).await
+        self.records.exports(member, known).await
     }
 
-    async fn export(&self, member: &Member, key: &ServiceKey) -> Result<Option<Held>, Failed> {
+    async fn export(
+        &self,
+        member: &Member,
+        key: &ServiceKey,
+        known: Option<&Export>,
+    ) -> Result<Option<Held>, Failed> {
         self.read().await?;
-        self.records.export(member, key).await
+        self.records.export(member, key, known).await
+    }
+
+    async fn fading(&self, member: &Member) -> Result<BTreeSet<ServiceKey>, Failed> {
+        self.read().await?;
+        self.records.fading(member).await
     }
 
     async fn replicas(&self, clusterset: &ClustersetId) -> Result<Vec<Replica>, Failed> {
@@ -111,5 +125,10 @@ impl Store for Double {
     async fn news(&self, clusterset: &ClustersetId, news: &News) -> Result<(), Failed> {
         self.write().await?;
         Store::news(&self.records, clusterset, news).await
+    }
+
+    async fn retire(&self, clusterset: &ClustersetId, replica: Epoch) -> Result<(), Failed> {
+        self.write().await?;
+        self.records.retire(clusterset, replica).await
     }
 }

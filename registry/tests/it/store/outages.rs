@@ -11,7 +11,7 @@ use mcs_core::timing::Timing;
 use mcs_core::version::{Sum, Version};
 use mcs_proto::convert::Member;
 use mcs_proto::status::CallFailed;
-use mcs_registry::store::Store;
+use mcs_registry::store::{Known, Store};
 use tonic::Code;
 
 use super::double::{Double, Mood};
@@ -40,7 +40,7 @@ async fn until_saved(exporter: &Exporter) {
 
 /// The names of what the store holds of a member, each with its version.
 async fn stored(store: &Double, exporter: &Exporter) -> BTreeMap<String, Version> {
-    let exports = store.records().exports(&exporter.member).await.unwrap();
+    let exports = store.records().exports(&exporter.member, &Known::new()).await.unwrap();
     exports.whole.into_iter().map(|(key, export)| (key.name.to_string(), export.version)).collect()
 }
 
@@ -208,11 +208,11 @@ async fn a_cluster_that_is_removed_while_the_store_is_away_is_removed_from_it_la
     east.write(&[put("web", 1)]).await;
     store.turn(Mood::Away);
     started.client.remove(&prod(), &east.member.cluster, Some(&east.member.uid), false).await.unwrap();
-    assert_eq!(store.records().members(&prod()).await.unwrap().len(), 2);
+    assert_eq!(store.records().members(&prod()).await.unwrap().whole.len(), 2);
     store.turn(Mood::Fine);
     until_saved(&west).await;
     let left: Vec<_> =
-        store.records().members(&prod()).await.unwrap().into_iter().map(|(of, _)| of).collect();
+        store.records().members(&prod()).await.unwrap().whole.into_iter().map(|(of, _)| of).collect();
     assert_eq!(left, std::slice::from_ref(&west.member));
     assert_eq!(stored(&store, &east).await, BTreeMap::new());
 }
@@ -238,7 +238,7 @@ async fn a_cluster_that_leaves_and_comes_back_while_the_store_is_away_is_stored_
         }
     };
     tokio::time::timeout(LIMIT, saved).await.unwrap();
-    let members = store.records().members(&prod()).await.unwrap();
+    let members = store.records().members(&prod()).await.unwrap().whole;
     assert_eq!(members.len(), 1, "{members:#?}");
 }
 

@@ -52,7 +52,7 @@ async fn a_cluster_whose_lease_had_run_out_is_not_shown_again_by_the_next_regist
     assert!(expired(&first).await);
     let written = async {
         while !{
-            let members = mcs_registry::store::Store::members(store.records(), &prod()).await.unwrap();
+            let members = mcs_registry::store::Store::members(store.records(), &prod()).await.unwrap().whole;
             members.iter().all(|(_, record)| record.state == mcs_core::model::MemberState::Expired)
         } {
             tokio::task::yield_now().await;

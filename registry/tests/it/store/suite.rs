@@ -10,7 +10,7 @@ use mcs_core::model::{Export, MemberState};
 use mcs_core::time::WallMillis;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::convert::Member;
-use mcs_registry::store::{Exports, Held, MemberRecord, Store, Write, Wrote};
+use mcs_registry::store::{Exports, Failed, Held, Known, MemberRecord, Members, Store, Write, Wrote};
 
 use crate::started::{endpoints, id, key, prod, spec};
 
@@ -47,11 +47,11 @@ pub(super) async fn what_was_written_is_read_back_whole(store: &dyn Store) {
     store.check().await.unwrap();
     let writes = vec![put("web", 3, 2), put("api", 4, 1), record(4, MemberState::Active)];
     assert_eq!(store.write(&east(), writes).await, Ok(vec![Wrote::Taken; 3]));
-    assert_eq!(store.members(&prod()).await, Ok(vec![(east(), member_record(4, MemberState::Active))]));
-    assert_eq!(store.exports(&east()).await, Ok(whole([("web", 3, 2), ("api", 4, 1)])));
+    assert_eq!(store.members(&prod()).await, Ok(members([(east(), member_record(4, MemberState::Active))])));
+    assert_eq!(read(store, &east()).await, Ok(whole([("web", 3, 2), ("api", 4, 1)])));
     assert_eq!(store.member(&east()).await, Ok(Some(member_record(4, MemberState::Active))));
-    assert_eq!(store.export(&east(), &key("api")).await, Ok(Some(Held::Whole(export("api", 4, 1)))));
-    assert_eq!(store.export(&east(), &key("gone")).await, Ok(None));
+    assert_eq!(store.export(&east(), &key("api"), None).await, Ok(Some(Held::Whole(export("api", 4, 1)))));
+    assert_eq!(store.export(&east(), &key("gone"), None).await, Ok(None));
 }
 
 pub(super) async fn an_export_is_never_replaced_by_an_older_one(store: &dyn Store) {
@@ -60,7 +60,7 @@ pub(super) async fn an_export_is_never_replaced_by_an_older_one(store: &dyn Stor
     // Another leader's term counts before the number of the act.
     let newer_term = Write::Put(key("web"), Export { version: Version::new(2, 1), ..export("web", 1, 4) });
     assert_eq!(store.write(&east(), vec![newer_term, put("web", 9, 5)]).await.unwrap()[1], Wrote::Older);
-    let held = store.exports(&east()).await.unwrap().whole;
+    let held = read(store, &east()).await.unwrap().whole;
     assert_eq!(held[&key("web")], Export { version: Version::new(2, 1), ..export("web", 1, 4) });
 }
 
@@ -71,16 +71,16 @@ pub(super) async fn a_write_that_is_repeated_is_taken_again(store: &dyn Store) {
     for _ in 0..2 {
         assert_eq!(store.write(&east(), writes.clone()).await, Ok(vec![Wrote::Taken; 3]));
     }
-    assert_eq!(store.exports(&east()).await, Ok(whole([("web", 3, 2)])));
+    assert_eq!(read(store, &east()).await, Ok(whole([("web", 3, 2)])));
 }
 
 pub(super) async fn a_delete_takes_nothing_that_is_newer_and_nothing_else(store: &dyn Store) {
     store.write(&east(), vec![put("web", 5, 2), put("api", 3, 1)]).await.unwrap();
     let delete = |name: &str, seq| Write::Delete(key(name), version(seq));
     assert_eq!(store.write(&east(), vec![delete("web", 4)]).await, Ok(vec![Wrote::Older]));
-    assert_eq!(store.exports(&east()).await, Ok(whole([("web", 5, 2), ("api", 3, 1)])));
+    assert_eq!(read(store, &east()).await, Ok(whole([("web", 5, 2), ("api", 3, 1)])));
     assert_eq!(store.write(&east(), vec![delete("web", 5)]).await, Ok(vec![Wrote::Taken]));
-    assert_eq!(store.exports(&east()).await, Ok(whole([("api", 3, 1)])));
+    assert_eq!(read(store, &east()).await, Ok(whole([("api", 3, 1)])));
 }
 
 pub(super) async fn the_record_of_a_member_is_never_replaced_by_an_older_one(store: &dyn Store) {
@@ -91,13 +91,13 @@ pub(super) async fn the_record_of_a_member_is_never_replaced_by_an_older_one(sto
         record(5, MemberState::Expired),
     ];
     assert_eq!(store.write(&east(), writes).await, Ok(vec![Wrote::Taken, Wrote::Older, Wrote::Taken]));
-    assert_eq!(store.members(&prod()).await, Ok(vec![(east(), member_record(5, MemberState::Expired))]));
+    assert_eq!(store.members(&prod()).await, Ok(members([(east(), member_record(5, MemberState::Expired))])));
 }
 
 pub(super) async fn the_writes_of_one_call_are_made_in_their_order(store: &dyn Store) {
     let writes = vec![put("web", 3, 1), Write::Delete(key("web"), version(4)), put("web", 5, 2)];
     assert_eq!(store.write(&east(), writes).await, Ok(vec![Wrote::Taken; 3]));
-    assert_eq!(store.exports(&east()).await, Ok(whole([("web", 5, 2)])));
+    assert_eq!(read(store, &east()).await, Ok(whole([("web", 5, 2)])));
 }
 
 /// O32: neither sees or replaces what is the other's.
@@ -106,9 +106,9 @@ pub(super) async fn two_clusters_with_one_id_share_no_record(store: &dyn Store) 
     store.write(&east(), vec![put("web", 5, 2), record(5, MemberState::Active)]).await.unwrap();
     let writes = vec![put("web", 1, 1), record(1, MemberState::Active)];
     assert_eq!(store.write(&other, writes).await, Ok(vec![Wrote::Taken; 2]));
-    assert_eq!(store.exports(&east()).await, Ok(whole([("web", 5, 2)])));
-    assert_eq!(store.exports(&other).await, Ok(whole([("web", 1, 1)])));
-    let mut members = store.members(&prod()).await.unwrap();
+    assert_eq!(read(store, &east()).await, Ok(whole([("web", 5, 2)])));
+    assert_eq!(read(store, &other).await, Ok(whole([("web", 1, 1)])));
+    let mut members = store.members(&prod()).await.unwrap().whole;
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut expected =
         vec![(east(), member_record(5, MemberState::Active)), (other, member_record(1, MemberState::Active))];
@@ -125,13 +125,13 @@ pub(super) async fn clustersets_and_namespaces_are_apart(store: &dyn Store) {
     store.write(&staging, vec![put("web", 9, 9), record(9, MemberState::Active)]).await.unwrap();
     store.write(&east(), vec![Write::Delete(key("web"), version(5))]).await.unwrap();
     assert_eq!(
-        store.exports(&east()).await,
+        read(store, &east()).await,
         Ok(Exports { whole: BTreeMap::from([(other, export("web", 4, 7))]), torn: BTreeSet::new() })
     );
-    assert_eq!(store.exports(&staging).await, Ok(whole([("web", 9, 9)])));
-    assert_eq!(store.members(&prod()).await, Ok(vec![(east(), member_record(4, MemberState::Active))]));
+    assert_eq!(read(store, &staging).await, Ok(whole([("web", 9, 9)])));
+    assert_eq!(store.members(&prod()).await, Ok(members([(east(), member_record(4, MemberState::Active))])));
     let of_staging = store.members(&staging.clusterset).await;
-    assert_eq!(of_staging, Ok(vec![(staging, member_record(9, MemberState::Active))]));
+    assert_eq!(of_staging, Ok(members([(staging, member_record(9, MemberState::Active))])));
 }
 
 pub(super) async fn a_removal_takes_all_of_one_member_and_may_be_repeated(store: &dyn Store) {
@@ -141,13 +141,13 @@ pub(super) async fn a_removal_takes_all_of_one_member_and_may_be_repeated(store:
     }
     for _ in 0..2 {
         store.remove(&east()).await.unwrap();
-        assert_eq!(store.exports(&east()).await, Ok(Exports::default()));
+        assert_eq!(read(store, &east()).await, Ok(Exports::default()));
         assert_eq!(
             store.members(&prod()).await,
-            Ok(vec![(west.clone(), member_record(3, MemberState::Active))])
+            Ok(members([(west.clone(), member_record(3, MemberState::Active))]))
         );
     }
-    assert_eq!(store.exports(&west).await, Ok(whole([("web", 3, 2)])));
+    assert_eq!(read(store, &west).await, Ok(whole([("web", 3, 2)])));
     // What was removed is forgotten: one that comes back may begin anew.
     assert_eq!(store.write(&east(), vec![put("web", 1, 1)]).await, Ok(vec![Wrote::Taken]));
 }
@@ -158,20 +158,28 @@ pub(super) async fn more_exports_than_a_page_are_read_to_their_end(store: &dyn S
     for some in names.chunks(100) {
         store.write(&east(), some.iter().map(|name| put(name, 3, 20)).collect()).await.unwrap();
     }
-    let held = store.exports(&east()).await.unwrap().whole;
+    let held = read(store, &east()).await.unwrap().whole;
     assert_eq!(held, exports(names.iter().map(|name| (name.as_str(), 3, 20))));
 }
 
 /// O18: what is larger than any item.
 pub(super) async fn a_large_set_of_endpoints_comes_back_as_it_was(store: &dyn Store) {
     assert_eq!(store.write(&east(), vec![put("web", 3, 20_000)]).await, Ok(vec![Wrote::Taken]));
-    assert_eq!(store.exports(&east()).await, Ok(whole([("web", 3, 20_000)])));
+    assert_eq!(read(store, &east()).await, Ok(whole([("web", 3, 20_000)])));
 }
 
 pub(super) async fn what_nobody_wrote_is_empty(store: &dyn Store) {
-    assert_eq!(store.members(&prod()).await, Ok(Vec::new()));
-    assert_eq!(store.exports(&east()).await, Ok(Exports::default()));
+    assert_eq!(store.members(&prod()).await, Ok(Members::default()));
+    assert_eq!(read(store, &east()).await, Ok(Exports::default()));
     assert_eq!(store.write(&east(), Vec::new()).await, Ok(Vec::new()));
+}
+
+async fn read(store: &dyn Store, member: &Member) -> Result<Exports, Failed> {
+    store.exports(member, &Known::new()).await
+}
+
+fn members<const N: usize>(whole: [(Member, MemberRecord); N]) -> Members {
+    Members { whole: whole.into(), torn: BTreeSet::new() }
 }
 
 fn east() -> Member {
