@@ -17,7 +17,6 @@ use rand::Rng;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -62,11 +61,8 @@ impl Client {
     }
 }
 
-/// How a connection goes on once it is known what the client speaks.
-enum Opened {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// What serves a connection on which the client has begun.
+type Served<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 impl Connection {
     /// Serves it until it ends, or goes to make room.
@@ -87,15 +83,13 @@ impl Connection {
 
     async fn serve_to_its_end(&self, stream: TcpStream) {
         // What opens a connection is not kept while it is idle: there may be thousands.
-        match Box::pin(self.open(stream)).await {
-            Some((Opened::Plain(stream), peer)) => self.http(stream, &peer).await,
-            Some((Opened::Tls(stream), peer)) => self.http(stream, &peer).await,
-            None => {}
+        if let Some(served) = Box::pin(self.open(stream)).await {
+            served.await;
         }
     }
 
     /// Waits for the client to begin, as the port expects it.
-    async fn open(&self, stream: TcpStream) -> Option<(Opened, Peer)> {
+    async fn open(&self, stream: TcpStream) -> Option<Served<'_>> {
         let Client { port, address } = &self.client;
         if self.only_told {
             self.client.closed(Cause::Full, "there is no room for it");
@@ -123,10 +117,8 @@ impl Connection {
                 };
                 match handshake {
                     Ok(Passed { stream, certificate }) => {
-                        return Some((
-                            Opened::Tls(Box::new(stream)),
-                            Peer { address: *address, certificate },
-                        ));
+                        let peer = Peer { address: *address, certificate };
+                        return Some(Box::pin(self.http(Box::new(stream), &peer)));
                     }
                     Err(Failed { reason, why, stream }) => {
                         tls.failed(port.name, *address, reason, &why);
@@ -145,7 +137,8 @@ impl Connection {
                 part(stream, &bad_request("this port is plaintext: use http, not https\n")).await;
             }
             (Ok(Some(_)), None) => {
-                return Some((Opened::Plain(stream), Peer { address: *address, certificate: None }));
+                let peer = Peer { address: *address, certificate: None };
+                return Some(Box::pin(self.http(stream, &peer)));
             }
             (Err(_), Some(tls)) => tls.failed(port.name, *address, Reason::Timeout, "it does not begin"),
             (Err(_), None) => self.client.closed(Cause::NoRequest, NO_REQUEST),
