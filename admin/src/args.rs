@@ -3,10 +3,13 @@
 //! Exit codes: 0 done, 1 failed, 2 usage. A failure is one plain line on standard error, whatever
 //! the log format: the caller is a person or a script, not a collector of logs.
 
+use crate::ask;
+use crate::check::{self, CheckArgs};
+use crate::confirm::{Confirm, Unconfirmed};
 use crate::describe::{self, Describe};
+use crate::remove::{self, DeleteCluster, NotRemoved};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use mcs_core::timing::Timing;
 use mcs_proto::client::RegistryClient;
 use mcs_proto::url::{InvalidUrl, RegistryUrl, Scheme};
 use mcs_runtime::args::{Check, LogArgs, MCS};
@@ -18,12 +21,12 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Shows what a clusterset consists of
+/// Prepares, inspects and mends what the clusters of a clusterset share
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mcs-admin", mut_args(|flag| flag.global(true)))]
 pub struct Args {
     // Plaintext needs no further flag here, unlike in a controller, where a URL decides for good where a cluster's
-    // traffic goes: this program only reads, sends nothing secret, and its user sees the URL that was typed.
+    // traffic goes: this program sends nothing secret, and its user sees the URL that was typed.
     /// URL of a registry's gRPC port, as in `https://registry.example:9090`; may be repeated or comma-separated: the
     /// first registry that answers is asked
     #[arg(long, value_name = "URL")]
@@ -38,8 +41,12 @@ pub struct Args {
 
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 enum Command {
+    /// Looks whether registries can be used from here and how their clusters are, and says what to do: run it first
+    Check(CheckArgs),
     /// Shows the clusters, exports and imports of a clusterset as a registry knows them
     Describe(Describe),
+    /// Removes a cluster from its clusterset, with all that it exports
+    DeleteCluster(DeleteCluster),
 }
 
 impl Check for Args {
@@ -64,47 +71,68 @@ impl Args {
     /// Runs the subcommand.
     pub fn run(self) -> ExitCode {
         match self.try_run() {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
             Err(error) => {
                 // Nobody is left to be told when standard error is closed.
                 let _ = writeln!(std::io::stderr(), "mcs-admin: {error:#}");
-                ExitCode::FAILURE
+                match error.downcast_ref() {
+                    Some(NotRemoved::Unconfirmed(Unconfirmed::NoTerminal)) => ExitCode::from(USAGE),
+                    _ => ExitCode::FAILURE,
+                }
             }
         }
     }
 
-    fn try_run(self) -> anyhow::Result<()> {
+    /// Says whether all is as the caller would have it.
+    fn try_run(self) -> anyhow::Result<bool> {
         let Self { registry_url, tls, logs, command } = self;
         logs::init(&logs)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the threads of the program")?;
-        let text = match command {
+        let _within = runtime.enter();
+        let tls = encryption(&registry_url, tls)?;
+        let (text, is_good) = match command {
+            Command::Check(check) => {
+                runtime.block_on(check::run(&registry_url, tls.as_ref(), &SystemClock, &check))?
+            }
             Command::Describe(describe) => {
-                let _within = runtime.enter();
-                let registries = clients(&registry_url, tls)?;
-                runtime.block_on(describe::run(&registries, &describe))?
+                let registries = clients(&registry_url, tls.as_ref())?;
+                (runtime.block_on(describe::run(&registries, &describe))?, true)
+            }
+            Command::DeleteCluster(delete) => {
+                let mut confirm = Confirm::of_process();
+                if !delete.yes {
+                    confirm.check().map_err(NotRemoved::from)?;
+                }
+                let registries = clients(&registry_url, tls.as_ref())?;
+                (runtime.block_on(remove::at_registry(&registries, &delete, &mut confirm))?, true)
             }
         };
         match std::io::stdout().write_all(text.as_bytes()) {
             // A closed pipe (`describe | head -1`) is no failure.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            written => written.context("cannot write to standard output"),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written.context("cannot write to standard output")?,
         }
+        Ok(is_good)
     }
 }
 
-/// The registries of these URLs; the files of TLS are read where they are needed.
-fn clients(urls: &[RegistryUrl], tls: RegistryTlsArgs) -> anyhow::Result<Vec<RegistryClient>> {
-    let timing = Timing::default();
+/// The exit code of bad usage, that of refused flags.
+const USAGE: u8 = 2;
+
+/// TLS to these URLs; none where all are plaintext. Its files are read where they are needed.
+fn encryption(urls: &[RegistryUrl], tls: RegistryTlsArgs) -> anyhow::Result<Option<ClientTls>> {
     if urls.iter().all(|url| url.scheme() == Scheme::Http) {
-        let clients = urls.iter().map(|url| RegistryClient::new(url, timing));
-        return clients.collect::<Result<_, _>>().context("--registry-url");
+        return Ok(None);
     }
-    let tls = ClientTls::load(tls.files(), Arc::new(SystemClock), Metrics::default())?;
-    let clients = urls.iter().map(|url| RegistryClient::secure(url, timing, tls.configs()));
-    clients.collect::<Result<_, _>>().context("--registry-url")
+    Ok(Some(ClientTls::load(tls.files(), Arc::new(SystemClock), Metrics::default())?))
+}
+
+fn clients(urls: &[RegistryUrl], tls: Option<&ClientTls>) -> anyhow::Result<Vec<RegistryClient>> {
+    ask::clients(urls, tls).context("--registry-url")
 }
 
 #[cfg(test)]
@@ -141,7 +169,7 @@ mod tests {
 
     #[test]
     fn bad_flags_are_refused_in_one_line() {
-        let cases: [(&[&str], &str); 11] = [
+        let cases: [(&[&str], &str); 13] = [
             (&[], "a subcommand is missing"),
             (
                 &["describe", "--clusterset=prod"],
@@ -177,6 +205,14 @@ mod tests {
                 &["describe", "--clusterset=prod", URL, "--registry-url=https://b"],
                 "--registry-url: registry URLs must be all of one scheme, but http://registry.example:9090 and \
                  https://b:443 differ",
+            ),
+            (
+                &["check"],
+                "--registry-url is missing: it names the registry to ask, as in https://registry.example:9090",
+            ),
+            (
+                &["delete-cluster", "--clusterset=prod", URL],
+                "the following required arguments were not provided: --cluster <CLUSTER>",
             ),
             (&["descibe"], "unrecognized subcommand 'descibe'; tip: a similar subcommand exists: 'describe'"),
             (

@@ -3,13 +3,12 @@
 //! All three lists come from one registry, so that they fit together as well as three calls can. A registry that does
 //! not answer is passed over for the next URL; one that refuses is not, since the others would refuse too.
 
+use crate::ask::{self, Unanswered};
 use crate::output::{Description, Format, Unprintable};
 use mcs_core::ids::ClustersetId;
 use mcs_proto::client::RegistryClient;
 use mcs_proto::pb;
 use mcs_proto::status::CallFailed;
-use mcs_proto::url::RegistryUrl;
-use tracing::warn;
 
 /// The flags of the subcommand.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
@@ -26,30 +25,12 @@ pub(crate) struct Describe {
 /// Why a clusterset cannot be described.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CannotDescribe {
-    /// No registry answered; why, for each URL.
-    #[error(
-        "no registry can be reached: {}; check that one runs there and that the URL names its gRPC port (9090 by default)",
-        join(.0)
-    )]
-    Unreachable(Vec<(RegistryUrl, CallFailed)>),
-    /// A registry answered and refuses.
-    #[error("registry at {url} does not list clusterset {clusterset}: {source}")]
-    Refused {
-        /// The registry.
-        url: RegistryUrl,
-        /// What was asked for.
-        clusterset: ClustersetId,
-        /// Its reason.
-        source: CallFailed,
-    },
+    /// No registry gave its lists.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
     /// The answer has no form in the output that was asked for.
     #[error(transparent)]
     Unprintable(#[from] Unprintable),
-}
-
-fn join(tried: &[(RegistryUrl, CallFailed)]) -> String {
-    let reasons: Vec<_> = tried.iter().map(|(url, error)| format!("at {url}: {error}")).collect();
-    reasons.join("; ")
 }
 
 /// Asks the first of the registries that answers, and gives the text to print.
@@ -57,29 +38,19 @@ fn join(tried: &[(RegistryUrl, CallFailed)]) -> String {
 /// # Errors
 /// No registry answers, or it refuses.
 pub(crate) async fn run(registries: &[RegistryClient], args: &Describe) -> Result<String, CannotDescribe> {
-    let mut tried = Vec::new();
-    for client in registries {
-        let url = client.url();
-        match ask(client, &args.clusterset).await {
-            Ok(description) => {
-                for (passed_over, error) in &tried {
-                    warn!(url = %passed_over, %error, asked = %url, "registry does not answer, another one was asked");
-                }
-                return Ok(description.print(args.output)?);
-            }
-            Err(error) if error.blames_connection() && !matches!(error, CallFailed::Denied { .. }) => {
-                tried.push((url.clone(), error));
-            }
-            Err(source) => {
-                let clusterset = args.clusterset.clone();
-                return Err(CannotDescribe::Refused { url: url.clone(), clusterset, source });
-            }
-        }
-    }
-    Err(CannotDescribe::Unreachable(tried))
+    let (_, description) =
+        ask::first(registries, async |client| lists(client, &args.clusterset).await).await?;
+    Ok(description.print(args.output)?)
 }
 
-async fn ask(client: &RegistryClient, clusterset: &ClustersetId) -> Result<Description, CallFailed> {
+/// All that a registry knows of a clusterset, without endpoints.
+///
+/// # Errors
+/// Why it does not list it.
+pub(crate) async fn lists(
+    client: &RegistryClient,
+    clusterset: &ClustersetId,
+) -> Result<Description, CallFailed> {
     let (clusters, knows_clusters) = client.list_clusters(clusterset).await?;
     let (exports, knows_exports) = client.list_exports(clusterset, false).await?;
     let (imports, knows_imports) = client.list_imports(clusterset, false).await?;

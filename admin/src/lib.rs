@@ -1,8 +1,13 @@
-//! `mcs-admin`: what an operator asks about a clusterset, on the command line.
+//! `mcs-admin`: what an operator asks about a clusterset and does to it, on the command line.
 //!
-//! [`args`] reads the command line and runs the subcommand; each subcommand has a file: `describe`. `output` is what is
-//! printed: answers to standard output, everything else to standard error.
+//! [`args`] reads the command line and runs the subcommand; each subcommand has a file: `check`, `describe`, `remove`
+//! (`delete-cluster`). `ask` finds the registry that answers, `confirm` asks the person, `output` is what is printed:
+//! answers to standard output, everything else to standard error.
 
 pub mod args;
+mod ask;
+mod check;
+mod confirm;
 mod describe;
 mod output;
+mod remove;

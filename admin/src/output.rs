@@ -6,6 +6,8 @@
 
 mod table;
 
+pub(crate) use table::{Column, conflict, or_dash, table};
+
 use mcs_core::ids::ClustersetId;
 use mcs_proto::pb;
 use mcs_proto::url::RegistryUrl;
@@ -20,6 +22,24 @@ pub(crate) enum Format {
     Json,
     /// For programs and people.
     Yaml,
+}
+
+impl Format {
+    /// `value` in this form, with a line end; `table` makes it for people.
+    ///
+    /// # Errors
+    /// JSON and YAML have no form for it.
+    pub(crate) fn print(
+        self,
+        value: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> Result<String, Unprintable> {
+        match self {
+            Self::Table => Ok(table()),
+            Self::Json => Ok(serde_json::to_string_pretty(value)? + "\n"),
+            Self::Yaml => Ok(serde_saphyr::to_string(value)?),
+        }
+    }
 }
 
 /// Why an answer cannot be shown.
@@ -37,14 +57,14 @@ pub(crate) enum Unprintable {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Description {
     #[serde(skip)]
-    url: RegistryUrl,
+    pub(crate) url: RegistryUrl,
     #[serde(skip)]
-    clusterset: ClustersetId,
-    clusters: Vec<pb::Cluster>,
-    exports: Vec<pb::Export>,
-    imports: Vec<pb::Import>,
+    pub(crate) clusterset: ClustersetId,
+    pub(crate) clusters: Vec<pb::Cluster>,
+    pub(crate) exports: Vec<pb::Export>,
+    pub(crate) imports: Vec<pb::Import>,
     /// Whether every cluster of the set is known to the registry, in all three answers.
-    complete: bool,
+    pub(crate) complete: bool,
 }
 
 impl Description {
@@ -69,16 +89,22 @@ impl Description {
     /// # Errors
     /// JSON and YAML have no form for it.
     pub(crate) fn print(&self, format: Format) -> Result<String, Unprintable> {
-        match format {
-            Format::Table => Ok(table::print(self)),
-            Format::Json => Ok(serde_json::to_string_pretty(self)? + "\n"),
-            Format::Yaml => Ok(serde_saphyr::to_string(self)?),
-        }
+        format.print(self, || table::print(self))
     }
 }
 
+/// A moment, by seconds since 1970, as people and programs read it.
+pub(crate) fn time(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| "-".to_owned(), |time| time.to_string())
+}
+
+/// `1 export`, `2 exports`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// `namespace/name`.
-fn name(key: Option<&pb::ServiceKey>) -> String {
+pub(crate) fn name(key: Option<&pb::ServiceKey>) -> String {
     key.map_or_else(|| "?".to_owned(), |key| format!("{}/{}", key.namespace, key.name))
 }
 

@@ -5,6 +5,7 @@
 
 use crate::lead::Lead;
 use futures::stream::{FuturesUnordered, StreamExt};
+use mcs_core::model::Report;
 use mcs_core::outbox::{Answer, Call, Failure};
 use mcs_core::registry::Registration;
 use mcs_proto::client::{RegistryClient, Written};
@@ -175,7 +176,8 @@ async fn call_registry(lead: &Lead, call: Call, registry: &RegistryClient) -> An
             }
         }
         Call::Renew { version, sum } => {
-            match registry.renew_holding(member, version, sum, &lead.index.held()).await {
+            let report = Report { held_imports: lead.index.held(), refused_exports: lead.outbox().refused() };
+            match registry.renew_reporting(member, version, sum, &report).await {
                 Ok(answer) => Answer::Renewed {
                     differs: answer.differs,
                     degraded: answer.degraded,

@@ -16,6 +16,8 @@ pub const MAX_ENDPOINTS: usize = 200_000;
 pub const MAX_ENDPOINT_PORTS: usize = 100;
 /// The most held imports of a cluster that are named to its registry: enough to see what they have in common.
 pub const MAX_HELD_NAMED: usize = 100;
+/// The most refused exports of a cluster that are named to its registry, likewise.
+pub const MAX_REFUSED_NAMED: usize = 100;
 /// The most characters of a DNS-1123 subdomain: of a node name, and of the part of a key before its `/`.
 pub const MAX_SUBDOMAIN: usize = 253;
 /// The longest session affinity timeout in seconds that Kubernetes takes: one day.

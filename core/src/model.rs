@@ -5,13 +5,15 @@
 
 mod endpoints;
 mod packed;
+mod report;
 mod watched;
 
 pub use endpoints::{Endpoint, EndpointMap, EndpointPort, EndpointSet, GroupKey};
 pub use packed::{Group, Groups, Members};
+pub use report::{HeldImports, RefusedExports, Report};
 pub use watched::{Change, Frame, MemberState, Object, ObjectKey, Part, PartSet, Section, Since};
 
-use crate::ids::{ClusterId, ClusterUid, ServiceKey};
+use crate::ids::{ClusterId, ClusterUid};
 use crate::time::{WallMillis, WallTime};
 use crate::version::{Fields, Leaf, Version};
 use std::collections::BTreeMap;
@@ -336,13 +338,4 @@ pub struct HeldExport {
     pub leaf: Leaf,
     /// The definition.
     pub spec: Arc<ExportSpec>,
-}
-
-/// The imports of one cluster that wait for their namespace there. No decision depends on them: they are for people to see.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeldImports {
-    /// How many there are.
-    pub total: u32,
-    /// The first of them by key, at most [`MAX_HELD_NAMED`](crate::limits::MAX_HELD_NAMED).
-    pub first: Vec<ServiceKey>,
 }

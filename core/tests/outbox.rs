@@ -1,7 +1,7 @@
 //! The outbox by events: what it asks for, in which order, and what it believes afterwards.
 
 use mcs_core::ids::{Epoch, ServiceKey};
-use mcs_core::model::{EndpointMap, EndpointSet, ExportSpec, GroupKey, HeldExport, IpFamily};
+use mcs_core::model::{EndpointMap, EndpointSet, ExportSpec, GroupKey, HeldExport, IpFamily, RefusedExports};
 use mcs_core::outbox::{Answer, Call, Failure, OpAnswer, Outbox, Process, Progress, SyncCause};
 use mcs_core::registry::Op;
 use mcs_core::time::{Timestamp, WallMillis};
@@ -99,7 +99,10 @@ fn a_refused_export_waits_for_its_next_change_and_holds_up_no_other() {
         test.call(),
         Some(Call::Renew { version: Version::new(7, 2), sum: test.sum_of(&[("pay", 1)]) })
     );
+    let told = RefusedExports { total: 1, first: vec![(key("cart"), refusal())] };
+    assert_eq!(test.outbox.refused(), told);
     test.set("cart", 2);
+    assert_eq!(test.outbox.refused(), RefusedExports::default());
     assert_eq!(test.call(), Some(Call::Write { version: Version::new(7, 3), ops: vec![put("cart", 2)] }));
 }
 

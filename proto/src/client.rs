@@ -8,7 +8,7 @@
 mod answers;
 mod streams;
 
-pub use answers::{Registered, Removed, Renewed, Synced, Written};
+pub use answers::{Identified, Registered, Removed, Renewed, Synced, Written};
 pub use streams::{SyncStream, WatchStream};
 
 use streams::{Ongoing, out_of_turn};
@@ -28,7 +28,7 @@ use crate::status::CallFailed;
 use crate::url::{InvalidUrl, RegistryUrl, Scheme};
 use hyper_util::rt::TokioIo;
 use mcs_core::ids::{ClusterId, ClustersetId, Epoch, ServiceKey};
-use mcs_core::model::{HeldImports, Since};
+use mcs_core::model::{Report, Since};
 use mcs_core::registry::{Op, Registration};
 use mcs_core::timing::Timing;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -169,24 +169,24 @@ impl RegistryClient {
         Ok(self.limited(async |line| line.members().register(request).await).await?.try_into()?)
     }
 
-    /// Renews the lease of a cluster that holds no import.
+    /// Renews the lease of a cluster that has nothing to tell of itself.
     ///
     /// # Errors
     /// Why the registry did not renew it.
     pub async fn renew(&self, member: &Member, version: Version, sum: Sum) -> Result<Renewed, CallFailed> {
-        self.renew_holding(member, version, sum, &HeldImports::default()).await
+        self.renew_reporting(member, version, sum, &Report::default()).await
     }
 
-    /// Renews the lease, and tells which imports wait for their namespace.
+    /// Renews the lease, and tells what people may want to know of the cluster.
     ///
     /// # Errors
     /// Why the registry did not renew it.
-    pub async fn renew_holding(
+    pub async fn renew_reporting(
         &self,
         member: &Member,
         version: Version,
         sum: Sum,
-        held: &HeldImports,
+        report: &Report,
     ) -> Result<Renewed, CallFailed> {
         let request = pb::RenewRequest {
             clusterset: member.clusterset.to_string(),
@@ -194,7 +194,8 @@ impl RegistryClient {
             uid: member.uid.to_string(),
             version: Some(version.into()),
             sum: sum.to_bytes().to_vec(),
-            held_imports: (held.total > 0).then(|| held.into()),
+            held_imports: convert::held_imports(&report.held_imports),
+            refused_exports: convert::refused_exports(&report.refused_exports),
         };
         Ok(self.limited(async |line| line.members().renew(request).await).await?.try_into()?)
     }
@@ -361,6 +362,15 @@ impl RegistryClient {
             ..pb::ListClustersRequest::default()
         };
         Ok(self.limited(async |line| line.imports().list_clusters(request).await).await?.complete)
+    }
+
+    /// Who answers, and what the caller is taken for.
+    ///
+    /// # Errors
+    /// Why it does not answer; one of an earlier release does not know the call ([`tonic::Code::Unimplemented`]).
+    pub async fn registry(&self) -> Result<Identified, CallFailed> {
+        let request = pb::GetRegistryRequest {};
+        Ok(self.limited(async |line| line.imports().get_registry(request).await).await?.try_into()?)
     }
 
     /// All exports of a clusterset, over all pages, and whether the registry knows them all.

@@ -9,6 +9,7 @@
 mod acts;
 mod endpoints;
 mod merged;
+mod report;
 mod spec;
 
 pub use acts::{
@@ -18,11 +19,10 @@ pub use acts::{
 pub use endpoints::read_endpoints;
 pub(crate) use endpoints::{empty_group, endpoint};
 pub use merged::{part_set, part_sets, read_header, read_part_set, read_part_sets, read_section, section};
+pub use report::{held_imports, read_report, refused_exports};
 
 use crate::pb;
 use mcs_core::ids::ServiceKey;
-use mcs_core::limits::MAX_HELD_NAMED;
-use mcs_core::model::HeldImports;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 
@@ -70,27 +70,6 @@ pub fn read_version(version: Option<pb::Version>) -> Result<Version, Refusal> {
 pub fn read_key(key: Option<&pb::ServiceKey>) -> Result<ServiceKey, Refusal> {
     let key = required(key, "key")?;
     Ok(ServiceKey::new(&key.namespace, &key.name)?)
-}
-
-/// What a cluster says of its imports; nothing is the same as none. Of more names than [`MAX_HELD_NAMED`] the first are
-/// kept: they are there for people to read, and a cluster must not lose its lease over them.
-///
-/// # Errors
-/// When a name that is kept is invalid.
-pub fn read_held_imports(held: Option<pb::HeldImports>) -> Result<HeldImports, Refusal> {
-    let pb::HeldImports { total, first } = held.unwrap_or_default();
-    let key = |(place, key): (usize, &pb::ServiceKey)| {
-        ServiceKey::new(&key.namespace, &key.name)
-            .map_err(|invalid| Refusal::from(invalid).within(&format!("heldImports.first[{place}]")))
-    };
-    let first = first.iter().take(MAX_HELD_NAMED).enumerate().map(key).collect::<Result<_, _>>()?;
-    Ok(HeldImports { total, first })
-}
-
-impl From<&HeldImports> for pb::HeldImports {
-    fn from(held: &HeldImports) -> Self {
-        Self { total: held.total, first: held.first.iter().map(Into::into).collect() }
-    }
 }
 
 impl From<&ServiceKey> for pb::ServiceKey {

@@ -139,6 +139,11 @@ impl Caller {
         Err(Denied { caller: self.clone(), asked: "remove", clusterset, cluster }.into())
     }
 
+    /// Who it is and what that allows, for people.
+    pub(crate) fn described(&self) -> String {
+        format!("{self} may {}", self.allowed())
+    }
+
     fn is_anyone(&self) -> bool {
         *self == Self::Anyone
     }

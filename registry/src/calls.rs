@@ -8,8 +8,8 @@ use mcs_core::model::Since;
 use mcs_core::validate::Refusal;
 use mcs_proto::chunks::MAX_CHANGES;
 use mcs_proto::convert::{
-    Member, OpReader, read_held_imports, read_part_sets, read_registration, read_sixteen, read_sum,
-    read_version, read_write_head, results,
+    Member, OpReader, read_part_sets, read_registration, read_report, read_sixteen, read_sum, read_version,
+    read_write_head, results,
 };
 use mcs_proto::encoded::EncodedStep;
 use mcs_proto::pb;
@@ -52,8 +52,8 @@ pub(crate) fn renew(
     request: pb::RenewRequest,
 ) -> Result<pb::RenewResponse, Error> {
     let writer = caller.writer(Member::read(request.clusterset, request.cluster, request.uid)?)?;
-    let held = read_held_imports(request.held_imports)?;
-    let renewed = service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?, held)?;
+    let report = read_report(request.held_imports, request.refused_exports)?;
+    let renewed = service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?, report)?;
     Ok(pb::RenewResponse {
         state: pb::LeaseState::from(renewed.state).into(),
         differs: renewed.differs,
@@ -62,6 +62,20 @@ pub(crate) fn renew(
         epoch: service.epoch().0.to_be_bytes().to_vec(),
         build: mcs_runtime::version().to_owned(),
     })
+}
+
+/// `Imports.GetRegistry`.
+pub(crate) fn get_registry(service: &Service, caller: &Caller) -> pb::GetRegistryResponse {
+    pb::GetRegistryResponse {
+        epoch: service.epoch().0.to_be_bytes().to_vec(),
+        build: mcs_runtime::version().to_owned(),
+        time: service.wall().map(Into::into),
+        lease_duration: Some(service.lease().into()),
+        degraded: service.is_degraded(),
+        shared_store: service.shares_store(),
+        caller: caller.described(),
+        clustersets: service.begun().iter().map(ToString::to_string).collect(),
+    }
 }
 
 /// `Members.Write`. Nothing is taken of a stream that breaks.

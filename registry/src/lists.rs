@@ -11,6 +11,7 @@ use mcs_core::registry::{Member, Registry};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_core::validate::Refusal;
 use mcs_proto::chunks::split;
+use mcs_proto::convert::{held_imports, refused_exports};
 use mcs_proto::frames::participants;
 use mcs_proto::lists::{join_export, join_import};
 use mcs_proto::pb;
@@ -169,7 +170,8 @@ impl Lists<'_> {
             }),
             exports: count(member.exports().len()),
             endpoints: count(member.endpoints()),
-            held_imports: (member.held_imports().total > 0).then(|| member.held_imports().into()),
+            held_imports: held_imports(&member.report().held_imports),
+            refused_exports: refused_exports(&member.report().refused_exports),
         }
     }
 

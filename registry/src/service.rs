@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use futures::Stream;
 use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
-use mcs_core::model::{HeldExport, HeldImports};
+use mcs_core::model::{HeldExport, Report};
 use mcs_core::rate::Rate;
 use mcs_core::registry::{Op, Policy, Refused, Registered, Registration, Removed, Renewed};
-use mcs_core::time::{Clock, Timestamp};
+use mcs_core::time::{Clock, Timestamp, WallMillis};
 use mcs_core::validate::{Dropped, Refusal};
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::chunks::MAX_DROPPED;
@@ -113,6 +113,22 @@ impl Service {
     /// Names this process.
     pub(crate) const fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// What the wall clock says.
+    pub(crate) fn wall(&self) -> Option<WallMillis> {
+        self.clock.wall_millis()
+    }
+
+    /// Whether other registries may use the same store.
+    pub(crate) fn shares_store(&self) -> bool {
+        self.keeper.calls().is_shared()
+    }
+
+    /// The clustersets in which somebody has registered, by id.
+    pub(crate) fn begun(&self) -> Vec<ClustersetId> {
+        let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().filter(|(_, clusterset)| clusterset.has_begun()).map(|(id, _)| id.clone()).collect()
     }
 
     /// How long each renewal holds.
@@ -248,13 +264,13 @@ impl Service {
         writer: &Writer,
         version: Version,
         sum: Sum,
-        held: HeldImports,
+        report: Report,
     ) -> Result<Renewed, Error> {
         let member = writer.member();
         let clusterset = self.of_member(member)?;
         let renew = |state: &mut State, now| {
             let renewed = state.registry.renew(&member.cluster, &member.uid, version, sum, now)?;
-            state.registry.note_held_imports(&member.cluster, held);
+            state.registry.note_report(&member.cluster, report);
             Ok(renewed)
         };
         Ok(clusterset.unless_refused(&member.cluster, "renew", clusterset.with(renew))?)

@@ -1,6 +1,6 @@
 //! A description for people: whether it is complete, then three tables.
 
-use super::{Description, name};
+use super::{Description, name, time};
 use comfy_table::{CellAlignment, Table, presets};
 use mcs_proto::pb;
 use std::collections::BTreeSet;
@@ -19,26 +19,32 @@ pub(super) fn print(description: &Description) -> String {
         section("Exports", &EXPORTS, exports.iter().map(export).collect()),
         section("Imports", &IMPORTS, imports.iter().map(import).collect()),
         held_imports(clusters),
+        refused_exports(clusters),
     ];
     format!("Clusterset {clusterset}, asked at {url}\n{view}\n{}", sections.concat())
 }
 
 /// A column: its title, and whether it holds numbers.
-type Column = (&'static str, bool);
+pub(crate) type Column = (&'static str, bool);
 
 fn section<const N: usize>(title: &str, columns: &[Column; N], rows: Vec<[String; N]>) -> String {
     match rows.len() {
         0 => format!("\n{title}: none\n"),
-        count => counted(title, count, columns, rows),
+        count => listed(title, count, columns, rows),
     }
 }
 
-fn counted<const N: usize>(
+fn listed<const N: usize>(
     title: &str,
     count: usize,
     columns: &[Column; N],
     rows: Vec<[String; N]>,
 ) -> String {
+    format!("\n{title}: {count}\n{}\n", table(columns, rows))
+}
+
+/// Rows under titles, in columns, without a line end.
+pub(crate) fn table<const N: usize>(columns: &[Column; N], rows: Vec<[String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(columns.iter().map(|(title, _)| *title));
     for (column, (_, number)) in table.column_iter_mut().zip(columns) {
@@ -48,7 +54,7 @@ fn counted<const N: usize>(
         }
     }
     table.add_rows(rows);
-    format!("\n{title}: {count}\n{}\n", table.trim_fmt())
+    table.trim_fmt()
 }
 
 const CLUSTERS: [Column; 7] = [
@@ -63,12 +69,12 @@ const CLUSTERS: [Column; 7] = [
 
 fn cluster(cluster: &pb::Cluster) -> [String; 7] {
     let lease = cluster.lease.unwrap_or_default();
-    let renewed = lease.renewed_at.and_then(|time| jiff::Timestamp::from_second(time.seconds).ok());
+    let renewed = lease.renewed_at.map_or_else(|| "-".to_owned(), |at| time(at.seconds));
     [
         cluster.cluster.clone(),
         state(lease.state).0,
         or_dash(&cluster.region),
-        renewed.map_or_else(|| "-".to_owned(), |time| time.to_string()),
+        renewed,
         cluster.exports.to_string(),
         cluster.endpoints.to_string(),
         or_dash(&cluster.build),
@@ -156,7 +162,7 @@ fn held_imports(clusters: &[pb::Cluster]) -> String {
     for cluster in clusters {
         let Some(pb::HeldImports { total, first }) = &cluster.held_imports else { continue };
         rows.extend(first.iter().map(|key| [cluster.cluster.clone(), name(Some(key))]));
-        let more = usize::try_from(*total).unwrap_or(usize::MAX).saturating_sub(first.len());
+        let more = more(*total, first.len());
         if more > 0 {
             rows.push([cluster.cluster.clone(), format!("and {more} more")]);
         }
@@ -165,8 +171,38 @@ fn held_imports(clusters: &[pb::Cluster]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let table = counted("Held imports", count, &HELD_IMPORTS, rows);
+    let table = listed("Held imports", count, &HELD_IMPORTS, rows);
     format!("{table}They wait until their namespace exists in that cluster.\n")
+}
+
+const REFUSED_EXPORTS: [Column; 4] =
+    [("CLUSTER", false), ("SERVICE", false), ("FIELD", false), ("PROBLEM", false)];
+
+/// What the clusters cannot export; nothing where there is no such export.
+fn refused_exports(clusters: &[pb::Cluster]) -> String {
+    let (mut rows, mut count) = (Vec::new(), 0);
+    for cluster in clusters {
+        let Some(pb::RefusedExports { total, first }) = &cluster.refused_exports else { continue };
+        rows.extend(first.iter().map(|refused| {
+            let pb::RefusedExport { key, field, problem } = refused;
+            [cluster.cluster.clone(), name(key.as_ref()), field.clone(), problem.clone()]
+        }));
+        let more = more(*total, first.len());
+        if more > 0 {
+            rows.push([cluster.cluster.clone(), format!("and {more} more"), String::new(), String::new()]);
+        }
+        count += first.len() + more;
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let table = listed("Refused exports", count, &REFUSED_EXPORTS, rows);
+    format!("{table}They are not exported as they are now, until the field is mended.\n")
+}
+
+/// How many of `total` are not named.
+fn more(total: u32, named: usize) -> usize {
+    usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(named)
 }
 
 fn service_type(value: i32) -> String {
@@ -194,7 +230,7 @@ fn ports(ports: &[pb::Port]) -> String {
 }
 
 /// `ports: east decides, 1 of 2 clusters differ`.
-fn conflict(conflict: &pb::Conflict) -> String {
+pub(crate) fn conflict(conflict: &pb::Conflict) -> String {
     let field = match pb::ConflictField::try_from(conflict.field) {
         Ok(pb::ConflictField::Ports) => "ports",
         Ok(pb::ConflictField::Type) => "type",
@@ -211,6 +247,7 @@ fn conflict(conflict: &pb::Conflict) -> String {
     format!("{field}: {winner} decides, {differing} of {clusters} clusters differ")
 }
 
-fn or_dash(text: &str) -> String {
+/// `text`, or a dash where it is empty.
+pub(crate) fn or_dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }

@@ -1,6 +1,9 @@
 //! The program as its users run it: against registries that listen on loopback, compared with goldens.
 
+mod check;
+mod documented;
 mod golden;
+mod remove;
 mod world;
 
 use golden::assert_golden;
@@ -41,7 +44,7 @@ async fn the_first_registry_that_answers_is_asked() {
 async fn a_registry_that_cannot_be_reached_is_a_failure_that_names_it() {
     let url = unused_url();
     let ran = run(&["describe", "--clusterset=prod", "--registry-url", &url, "--log-level=error"]).await;
-    assert_golden("unreachable", &ran.replace(&url, "http://REGISTRY"));
+    assert_golden("unreachable", &ran.replace(&url, "http://registry.a:9090"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

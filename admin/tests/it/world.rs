@@ -5,30 +5,44 @@
 use mcs_core::ids::{ClusterId, ServiceKey};
 use mcs_core::model::{
     Endpoint, EndpointMap, EndpointPort, ExportSpec, GroupKey, HeldImports, IpFamily, Port, Protocol,
+    RefusedExports, Report,
 };
 use mcs_core::registry::{Op, Registration};
-use mcs_core::time::{ManualClock, WallTime};
+use mcs_core::time::{Clock, ManualClock, WallTime};
 use mcs_core::timing::Timing;
+use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::client::RegistryClient;
 use mcs_proto::convert::Member;
 use mcs_registry::Listeners;
 use mcs_runtime::args::{MCS, try_parse};
+use mcs_runtime::clock::SystemClock;
 use mcs_runtime::shutdown::Shutdown;
+use mcs_runtime::tls::client::{ClientFiles, ClientTls};
+use mcs_runtime::tls::testing::{Ca, Issued};
+use mcs_runtime::tls::{Files, Metrics};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
 /// When the registry starts: 2026-11-29T19:00:09Z.
 const START: i64 = 1_795_978_809;
+
+/// In the place of an address on loopback, and as long.
+pub(crate) const REGISTRY: &str = "registry.a:9090";
 
 /// Below the half lease that a registry takes for a pause of its own.
 const STEP: Duration = Duration::from_millis(500);
 
 /// A running registry.
 pub(crate) struct World {
+    scheme: &'static str,
     address: String,
     clock: Arc<ManualClock>,
     client: RegistryClient,
@@ -44,23 +58,55 @@ impl Drop for World {
 impl World {
     /// Starts a registry with the flags' defaults on free ports.
     pub(crate) async fn start() -> Self {
+        Self::with(START, None, |address| {
+            let url = format!("http://{address}").parse().unwrap();
+            RegistryClient::new(&url, Timing::default()).unwrap()
+        })
+        .await
+    }
+
+    /// Starts a registry that shows a certificate and asks for those of a CA.
+    pub(crate) async fn with_tls(secret: &Secret) -> Self {
+        Self::with_tls_since(START, secret).await
+    }
+
+    /// The same, at another time: a registry does not start with a certificate that has expired.
+    pub(crate) async fn with_tls_since(start: i64, secret: &Secret) -> Self {
+        Self::with(start, Some(secret.of_registry()), |address| {
+            let url = format!("https://{address}").parse().unwrap();
+            let tls = ClientTls::load(secret.of_caller(), Arc::new(SystemClock), Metrics::default()).unwrap();
+            RegistryClient::secure(&url, Timing::default(), tls.configs()).unwrap()
+        })
+        .await
+    }
+
+    async fn with(start: i64, tls: Option<Files>, client: impl FnOnce(&str) -> RegistryClient) -> Self {
         let args = try_parse::<mcs_registry::args::Args>(&MCS, ["mcs-registry"]).unwrap();
-        let clock = Arc::new(ManualClock::at(WallTime::from_unix_secs(START)));
+        let clock = Arc::new(ManualClock::at(WallTime::from_unix_secs(start)));
         let shutdown = Shutdown::manual();
-        let listeners =
-            Listeners { grpc: listen().await, rest: listen().await, admin: listen().await, tls: None };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let listeners = Listeners { grpc: listen().await, rest: listen().await, admin: listen().await, tls };
         let address = listeners.grpc.local_addr().unwrap().to_string();
-        let url = format!("http://{address}").parse().unwrap();
-        let client = RegistryClient::new(&url, Timing::default()).unwrap();
+        let admin = listeners.admin.local_addr().unwrap();
+        let client = client(&address);
         let judged = Arc::clone(&clock);
         let store = Arc::new(mcs_registry::store::Memory::default());
         tokio::spawn(mcs_registry::serve(args.config(), judged, store, listeners, shutdown.watch()));
-        Self { address, clock, client, shutdown }
+        // Its certificates are read by then: they are judged by the clock that the test may now set.
+        let mut probe = TcpStream::connect(admin).await.unwrap();
+        probe.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        probe.read_u8().await.unwrap();
+        Self { scheme, address, clock, client, shutdown }
     }
 
     /// Its URL.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
+    }
+
+    /// Its wall clock says from now on what that of this machine says.
+    pub(crate) fn has_the_time(&self) {
+        self.clock.set_wall(SystemClock.wall());
     }
 
     /// `--registry-url=…`.
@@ -70,18 +116,21 @@ impl World {
 
     /// `text` with a name for the address, whose port is another one in each run.
     pub(crate) fn without_port(&self, text: &str) -> String {
-        text.replace(&self.address, "REGISTRY")
+        text.replace(&self.address, REGISTRY)
     }
 
     /// Two clusters export `shop/cart` with one port that they agree on and one that they do not; `east` is the older
     /// and exports `shop/dns` too. Then only `east` renews, for a lease, and tells of three imports that it
-    /// holds.
+    /// holds and of two exports that are refused.
     pub(crate) async fn east_and_west_differ_and_west_falls_silent(&self) {
         let http = mk_port("http", Protocol::Tcp, 80);
         let metrics = |port| mk_port("metrics", Protocol::Tcp, port);
         let mut east = Controller::new("east", Some("us-east-1"));
         let first = ["orders", "returns"].map(|name| ServiceKey::new("web", name).unwrap());
-        east.held = HeldImports { total: 3, first: first.into() };
+        east.report.held_imports = HeldImports { total: 3, first: first.into() };
+        let refusal = Refusal::new("ports[0].name", "must be no more than 15 characters");
+        let first = vec![(ServiceKey::new("shop", "till").unwrap(), refusal)];
+        east.report.refused_exports = RefusedExports { total: 2, first };
         let west = Controller::new("west", None);
         let east = self
             .export(
@@ -102,14 +151,22 @@ impl World {
         self.one_lease_passes(&[east]).await;
     }
 
+    /// One cluster exports a Service, and then nobody renews for a lease.
+    pub(crate) async fn east_falls_silent(&self) {
+        let http = mk_port("http", Protocol::Tcp, 80);
+        let cart = mk_put("shop", "cart", START - 60, &[http], &["10.1.0.1"]);
+        self.export(Controller::new("east", None), &[cart]).await;
+        self.one_lease_passes(&[]).await;
+    }
+
     /// One lease passes, in which these controllers renew.
     pub(crate) async fn one_lease_passes(&self, renewing: &[Controller]) {
         let clusterset = "prod".parse().unwrap();
         let mut passed = Duration::ZERO;
         loop {
             for controller in renewing {
-                let Controller { member, version, sum, held, .. } = controller;
-                self.client.renew_holding(member, *version, *sum, held).await.unwrap();
+                let Controller { member, version, sum, report, .. } = controller;
+                self.client.renew_reporting(member, *version, *sum, report).await.unwrap();
             }
             // A look at the clock after each step, so that none of them is a pause.
             let (_, complete) = self.client.list_clusters(&clusterset).await.unwrap();
@@ -150,7 +207,7 @@ pub(crate) struct Controller {
     region: Option<&'static str>,
     version: Version,
     sum: Sum,
-    held: HeldImports,
+    report: Report,
 }
 
 impl Controller {
@@ -158,8 +215,8 @@ impl Controller {
         let cluster: ClusterId = cluster.parse().unwrap();
         let uid = format!("uid-of-{cluster}").parse().unwrap();
         let member = Member { clusterset: "prod".parse().unwrap(), cluster, uid };
-        let held = HeldImports::default();
-        Self { member, region, version: Version::new(1, 1), sum: Sum::EMPTY, held }
+        let report = Report::default();
+        Self { member, region, version: Version::new(1, 1), sum: Sum::EMPTY, report }
     }
 }
 
@@ -202,15 +259,70 @@ async fn listen() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
 }
 
+/// The files of a registry and of who calls it: its CA, and the certificates that both show.
+pub(crate) struct Secret {
+    folder: TempDir,
+}
+
+impl Secret {
+    /// The registry shows `server`, and the caller `client`; each believes the CA of the other.
+    pub(crate) fn new(server: (&Ca, &Issued), client: (&Ca, &Issued)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        for (name, (ca, Issued { cert, key })) in [("server", server), ("client", client)] {
+            write(&format!("{name}-ca.crt"), &ca.pem());
+            write(&format!("{name}.crt"), cert);
+            write(&format!("{name}.key"), key);
+        }
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn of_registry(&self) -> Files {
+        let client_ca = Some(self.path("client-ca.crt"));
+        Files { cert: self.path("server.crt"), key: self.path("server.key"), client_ca }
+    }
+
+    fn of_caller(&self) -> ClientFiles {
+        let own = Some((self.path("client.crt"), self.path("client.key")));
+        ClientFiles { ca: Some(self.path("server-ca.crt")), own }
+    }
+
+    /// `--registry-tls-ca-file`, `--registry-tls-cert-file` and `--registry-tls-key-file` of a caller.
+    pub(crate) fn flags(&self) -> [String; 3] {
+        [("ca", "server-ca.crt"), ("cert", "client.crt"), ("key", "client.key")]
+            .map(|(flag, name)| format!("--registry-tls-{flag}-file={}", self.path(name).display()))
+    }
+}
+
+/// `text` with a word for each moment, which is another one in each run.
+pub(crate) fn without_times(text: &str) -> String {
+    let is_time = |word: &str| {
+        word.len() == "2026-11-29T19:00:09Z".len()
+            && word.ends_with('Z')
+            && word.chars().all(|c| c.is_ascii_digit() || "-T:Z".contains(c))
+    };
+    let words = text.split_inclusive([' ', ',', '\n', '"', ';']);
+    let masked = words.map(|word| {
+        let bare = word.trim_end_matches([' ', ',', '\n', '"', ';']);
+        if is_time(bare) { word.replace(bare, "TIME") } else { word.to_owned() }
+    });
+    masked.collect()
+}
+
 /// A URL at which nothing listens: the port was free a moment ago.
 pub(crate) fn unused_url() -> String {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     format!("http://{}", listener.local_addr().unwrap())
 }
 
-/// Runs the program without any variables, and gives its exit code and what it wrote, in the form of the goldens.
+/// Runs the program without any variables and without a terminal, and gives its exit code and what it wrote, in the form of the goldens.
 pub(crate) async fn run(args: &[&str]) -> String {
-    let ran = Command::new(env!("CARGO_BIN_EXE_mcs-admin")).args(args).env_clear().output().await.unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_mcs-admin"));
+    let ran = program.args(args).env_clear().stdin(Stdio::null()).output().await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let (out, err) = (text(ran.stdout), text(ran.stderr));
     let code = ran.status.code().unwrap();

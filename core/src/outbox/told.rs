@@ -2,7 +2,8 @@
 
 use super::{Act, ActKind, Link, OpAnswer, Outbox, Progress, State};
 use crate::ids::ServiceKey;
-use crate::model::{ExportSpec, HeldExport};
+use crate::limits::MAX_REFUSED_NAMED;
+use crate::model::{ExportSpec, HeldExport, RefusedExports};
 use crate::registry::Op;
 use crate::time::Timestamp;
 use crate::timing::COALESCE;
@@ -54,6 +55,15 @@ impl Outbox {
         }
         let accepted = self.told.get(key).is_some_and(|told| told.leaf == state.leaf);
         Some(if accepted { Progress::Accepted } else { Progress::Pending })
+    }
+
+    /// The exports that registries refuse as they are.
+    pub fn refused(&self) -> RefusedExports {
+        let named = self.refused.iter().take(MAX_REFUSED_NAMED);
+        RefusedExports {
+            total: u32::try_from(self.refused.len()).unwrap_or(u32::MAX),
+            first: named.map(|(key, refused)| (key.clone(), refused.refusal.clone())).collect(),
+        }
     }
 
     /// Whether the cluster exports `key`, as far as registries take it: not while it is refused and nothing of it stands.

@@ -5,7 +5,7 @@ use super::member::Standing;
 use super::{Member, Refused, Registered, Registration, Registry, Removed, Renewed, unknown};
 use crate::ids::{ClusterId, ClusterUid};
 use crate::lease::{Census, Lease, Tick};
-use crate::model::{Export, HeldImports, ObjectKey};
+use crate::model::{Export, ObjectKey, Report};
 use crate::time::Timestamp;
 use crate::timing::Timing;
 use crate::version::{Sum, Version};
@@ -85,10 +85,10 @@ impl Registry {
         Ok(Renewed { state: member.state(), differs })
     }
 
-    /// Takes what `cluster` said of its imports with a renewal that was taken. Watchers are not told, and no store keeps it.
-    pub fn note_held_imports(&mut self, cluster: &ClusterId, held: HeldImports) {
+    /// Takes what `cluster` said of itself with a renewal that was taken. Watchers are not told, and no store keeps it.
+    pub fn note_report(&mut self, cluster: &ClusterId, report: Report) {
         if let Some(member) = self.members.get_mut(cluster) {
-            member.held_imports = held;
+            member.report = report;
         }
     }
 

@@ -3,7 +3,7 @@
 use super::MAX_EXPORTS;
 use crate::ids::{Build, ClusterUid, Instance, Region, ServiceKey};
 use crate::lease::Lease;
-use crate::model::{Export, HeldExport, HeldImports, MemberState, Part, PartSet, Section};
+use crate::model::{Export, HeldExport, MemberState, Part, PartSet, Report, Section};
 use crate::rate::Bucket;
 use crate::time::Timestamp;
 use crate::validate::Refusal;
@@ -45,8 +45,8 @@ pub struct Member {
     pub(super) told: Option<Section>,
     /// How many more writes it may send now.
     pub(super) writes: Bucket,
-    /// What it said of its imports.
-    pub(super) held_imports: HeldImports,
+    /// What it said of itself.
+    pub(super) report: Report,
 }
 
 /// How a member's lease was judged.
@@ -105,7 +105,7 @@ impl Member {
             in_log: false,
             told: None,
             writes: Bucket::default(),
-            held_imports: HeldImports::default(),
+            report: Report::default(),
         }
     }
 
@@ -171,9 +171,9 @@ impl Member {
         self.last_renewed
     }
 
-    /// Its imports that wait for their namespace, as of its last renewal.
-    pub const fn held_imports(&self) -> &HeldImports {
-        &self.held_imports
+    /// What it said of itself with its last renewal.
+    pub const fn report(&self) -> &Report {
+        &self.report
     }
 
     /// What it exports. It is shown and merged as the member's state says.

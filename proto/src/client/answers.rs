@@ -3,12 +3,17 @@
 use crate::convert;
 use crate::convert::{OpResult, WireEnum, read_sixteen, required};
 use crate::pb;
-use mcs_core::ids::{Build, Epoch, ServiceKey};
+use mcs_core::ids::{Build, ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::{HeldExport, MemberState};
 use mcs_core::outbox::Process;
+use mcs_core::text::shown;
+use mcs_core::time::WallMillis;
 use mcs_core::validate::{Dropped, Refusal};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The most bytes of what a registry says of a caller, about.
+const MAX_CALLER: usize = 1_000;
 
 /// The answer to a Register.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +63,42 @@ impl TryFrom<pb::RenewResponse> for Renewed {
             degraded: answer.degraded,
             lease: required(answer.lease_duration, "leaseDuration")?.into(),
             by: read_process(&answer.epoch, answer.build)?,
+        })
+    }
+}
+
+/// What a registry says of itself, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identified {
+    /// The process that answered; always named.
+    pub by: Process,
+    /// What its wall clock said, where that is after 1970.
+    pub wall: Option<WallMillis>,
+    /// How long each renewal of a lease holds.
+    pub lease: Duration,
+    /// Whether its store is away.
+    pub degraded: bool,
+    /// Whether it shares its store with other registries.
+    pub shares_store: bool,
+    /// Who it takes the caller for, and what that allows.
+    pub caller: String,
+    /// The clustersets in which somebody has registered, by id.
+    pub clustersets: Vec<ClustersetId>,
+}
+
+impl TryFrom<pb::GetRegistryResponse> for Identified {
+    type Error = Refusal;
+
+    fn try_from(answer: pb::GetRegistryResponse) -> Result<Self, Self::Error> {
+        let clusterset = |id| Ok(ClustersetId::new(id)?);
+        Ok(Self {
+            by: read_process(&answer.epoch, answer.build)?,
+            wall: answer.time.and_then(Into::into),
+            lease: required(answer.lease_duration, "leaseDuration")?.into(),
+            degraded: answer.degraded,
+            shares_store: answer.shared_store,
+            caller: shown(&answer.caller, MAX_CALLER),
+            clustersets: answer.clustersets.into_iter().map(clusterset).collect::<Result<_, Refusal>>()?,
         })
     }
 }

@@ -156,6 +156,6 @@ mod tests {
 
     fn names(uris: &[&str], dns: &[&str]) -> Names {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Names { uris: owned(uris), dns: owned(dns) }
+        Names { uris: owned(uris), dns: owned(dns), ..Names::default() }
     }
 }

@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::Grpc;
 use super::shared::Shared;
+use crate::caller::Caller;
 use crate::calls;
 
 #[tonic::async_trait]
@@ -55,6 +56,16 @@ impl Imports for Grpc {
         self.answer("ListImports", async {
             let (service, request) = (Arc::clone(&self.service), request.into_inner());
             self.pages.make(move || calls::list_imports(&service, request, CHUNK_BYTES)).await
+        })
+        .await
+    }
+
+    async fn get_registry(
+        &self,
+        request: Request<pb::GetRegistryRequest>,
+    ) -> Result<Response<pb::GetRegistryResponse>, Status> {
+        self.answer("GetRegistry", async {
+            Ok(calls::get_registry(&self.service, &Caller::of(request.extensions())))
         })
         .await
     }

@@ -7,6 +7,7 @@ use axum::http::Method;
 pub(super) enum Call {
     Index,
     OpenApi,
+    GetRegistry,
     Register,
     Renew,
     RemoveCluster,
@@ -30,6 +31,7 @@ impl Call {
         match self {
             Self::Index => "Index",
             Self::OpenApi => "OpenApi",
+            Self::GetRegistry => "GetRegistry",
             Self::Register => "Register",
             Self::Renew => "Renew",
             Self::RemoveCluster => "RemoveCluster",
@@ -115,6 +117,7 @@ pub(super) enum Gives {
     Stream(&'static str),
 }
 
+const REGISTRY: &str = "/v1/registry";
 const CLUSTERS: &str = "/v1/clustersets/{clusterset}/clusters";
 const CLUSTER: &str = "/v1/clustersets/{clusterset}/clusters/{cluster}";
 const RENEW: &str = "/v1/clustersets/{clusterset}/clusters/{cluster}/renew";
@@ -129,7 +132,7 @@ const IMPORT: &str = "/v1/clustersets/{clusterset}/imports/{namespace}/{name}";
 const WATCH: &str = "/v1/clustersets/{clusterset}/imports/watch";
 
 /// All routes; those of one path follow each other.
-pub(super) static ROUTES: [Route; 17] = [
+pub(super) static ROUTES: [Route; 18] = [
     Route {
         method: Method::GET,
         path: "/",
@@ -149,6 +152,16 @@ pub(super) static ROUTES: [Route; 17] = [
         query: &[],
         takes: Takes::Nothing,
         gives: Gives::Document,
+    },
+    Route {
+        method: Method::GET,
+        path: REGISTRY,
+        call: Call::GetRegistry,
+        summary: "Get the registry",
+        about: About::Rpc("Imports.GetRegistry", ""),
+        query: &[],
+        takes: Takes::Nothing,
+        gives: Gives::Message("GetRegistryResponse"),
     },
     Route {
         method: Method::GET,
@@ -200,7 +213,10 @@ pub(super) static ROUTES: [Route; 17] = [
         summary: "Renew a cluster's lease",
         about: About::Rpc("Members.Renew", ""),
         query: &[],
-        takes: Takes::Object(&[("RenewRequest", &["uid", "version", "sum", "heldImports"])]),
+        takes: Takes::Object(&[(
+            "RenewRequest",
+            &["uid", "version", "sum", "heldImports", "refusedExports"],
+        )]),
         gives: Gives::Message("RenewResponse"),
     },
     Route {

@@ -45,6 +45,7 @@ impl Rest {
         match route.call {
             Call::Index => answer::message(&index()),
             Call::OpenApi => Ok(([(CONTENT_TYPE, answer::JSON)], OPENAPI).into_response()),
+            Call::GetRegistry => answer::message(&calls::get_registry(service, &caller)),
             Call::Register => {
                 answer::message(&calls::register(service, &caller, input.message().await?).await?)
             }

@@ -24,6 +24,10 @@ impl Calls {
         Self { store, limit, metrics }
     }
 
+    pub(crate) fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
     pub(crate) async fn check(&self) -> Result<(), Failed> {
         self.call("check", self.store.check()).await
     }

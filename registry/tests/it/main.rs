@@ -5,6 +5,7 @@
 mod documented;
 #[expect(unreachable_pub, reason = "the fuzz targets use what is in it")]
 mod hostile;
+mod identified;
 mod leases;
 mod life;
 mod limits;

@@ -78,6 +78,13 @@ impl Imports for Breaking {
         Err(Status::unimplemented("not asked for"))
     }
 
+    async fn get_registry(
+        &self,
+        _: Request<pb::GetRegistryRequest>,
+    ) -> Result<Response<pb::GetRegistryResponse>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+
     async fn watch(&self, _: Request<pb::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         Err(Status::unimplemented("not asked for"))
     }

@@ -1,20 +1,24 @@
 //! Registrations, renewals, writes and removals.
 
 use mcs_core::ids::ServiceKey;
-use mcs_core::model::{Change, Endpoint, EndpointMap, EndpointSet, Frame, HeldImports, MemberState, Object};
+use mcs_core::model::{
+    Change, Endpoint, EndpointMap, EndpointSet, Frame, HeldImports, MemberState, Object, RefusedExports,
+    Report,
+};
 use mcs_core::registry::Op;
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::client::{Removed, Renewed};
 use mcs_proto::status::CallFailed;
+use mcs_proto::{convert, pb};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::started::{
-    LEASE, Started, endpoints, endpoints_and_loopback, http, id, key, leaf, member, prod, put, read_set,
-    registration,
+    Exporter, LEASE, Started, endpoints, endpoints_and_loopback, http, id, key, leaf, member, prod, put,
+    read_set, registration,
 };
 
 #[tokio::test]
@@ -43,7 +47,6 @@ async fn a_renewal_says_whether_both_sides_hold_the_same() {
 async fn held_imports_are_listed_with_their_cluster_as_its_last_renewal_said() {
     let registry = Started::new().await;
     let mut east = registry.register("east").await;
-    let clusterset = east.member.clusterset.clone();
     let keys = |count: u32| (0..count).map(|n| ServiceKey::new("web", &format!("s-{n}")).unwrap()).collect();
     let of = |total, named| HeldImports { total, first: keys(named) };
     // More names than that are left out, and cost no lease.
@@ -55,12 +58,50 @@ async fn held_imports_are_listed_with_their_cluster_as_its_last_renewal_said() {
         (of(0, 0), None),
     ];
     for (held, told) in cases {
-        let version = east.next();
-        registry.client.renew_holding(&east.member, version, east.sum, &held).await.unwrap();
-        let (clusters, _) = registry.client.list_clusters(&clusterset).await.unwrap();
-        let listed: Vec<_> = clusters.into_iter().map(|cluster| cluster.held_imports).collect();
-        assert_eq!(listed, [told.as_ref().map(Into::into)], "{held:?}");
+        let report = Report { held_imports: held.clone(), ..Report::default() };
+        let listed = report_and_list(&registry, &mut east, &report).await;
+        let told = told.as_ref().and_then(convert::held_imports);
+        assert_eq!((listed.held_imports, listed.refused_exports), (told, None), "{held:?}");
     }
+}
+
+#[tokio::test]
+async fn refused_exports_are_listed_with_their_cluster_as_its_last_renewal_said() {
+    let registry = Started::new().await;
+    let mut east = registry.register("east").await;
+    let of = |total, named: u32, problem: &str| RefusedExports {
+        total,
+        first: (0..named)
+            .map(|n| {
+                let key = ServiceKey::new("web", &format!("s-{n}")).unwrap();
+                (key, Refusal::new("ports[0].name", problem))
+            })
+            .collect(),
+    };
+    let long = "é".repeat(1_000);
+    let cases = [
+        (of(2, 2, "is too long"), Some(of(2, 2, "is too long"))),
+        (of(700, 100, "no"), Some(of(700, 100, "no"))),
+        (of(700, 101, "no"), Some(of(700, 100, "no"))),
+        (of(1, 1, &long), Some(of(1, 1, &format!("{}...", "é".repeat(250))))),
+        (of(1, 1, "two\nlines"), Some(of(1, 1, "two\\nlines"))),
+        (of(0, 0, ""), None),
+    ];
+    for (refused, told) in cases {
+        let report = Report { refused_exports: refused.clone(), ..Report::default() };
+        let listed = report_and_list(&registry, &mut east, &report).await;
+        let told = told.as_ref().and_then(convert::refused_exports);
+        assert_eq!((listed.held_imports, listed.refused_exports), (None, told), "{refused:?}");
+    }
+}
+
+/// Renews with a report, and lists the one cluster that there is.
+async fn report_and_list(registry: &Started, exporter: &mut Exporter, report: &Report) -> pb::Cluster {
+    let version = exporter.next();
+    registry.client.renew_reporting(&exporter.member, version, exporter.sum, report).await.unwrap();
+    let (clusters, _) = registry.client.list_clusters(&exporter.member.clusterset).await.unwrap();
+    let [cluster] = <[pb::Cluster; 1]>::try_from(clusters).unwrap();
+    cluster
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What a certificate says: its names, and how long it is good.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
 use mcs_core::time::WallTime;
@@ -27,6 +28,8 @@ pub struct Names {
     pub uris: Vec<String>,
     /// DNS names, as they are written.
     pub dns: Vec<String>,
+    /// IP addresses.
+    pub ips: Vec<IpAddr>,
 }
 
 /// A certificate that is none.
@@ -65,11 +68,17 @@ fn names(certificate: &X509Certificate<'_>) -> Option<Names> {
         match name {
             GeneralName::URI(uri) => names.uris.push((*uri).to_owned()),
             GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => names.ips.extend(address(bytes)),
             GeneralName::Invalid(..) => return None,
             _ => {}
         }
     }
     Some(names)
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 /// A moment as people read it.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mcs_core::time::{Clock, WallTime};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 use tracing::{info, warn};
@@ -19,6 +20,11 @@ use super::files::{self, Bad, Time, unusable};
 use super::follow::{Followed, Source, Then};
 use super::{LOOK, Metrics};
 use crate::args::Check;
+
+mod seen;
+
+use self::seen::Noting;
+pub use self::seen::Seen;
 
 /// The flags of TLS to registries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -88,6 +94,7 @@ pub(super) struct Contents {
 /// What is used of the files.
 pub(super) struct Loaded {
     config: Arc<ClientConfig>,
+    verifier: Arc<WebPkiServerVerifier>,
     own: Option<Certificate>,
     ca_expires: Option<WallTime>,
     own_expires: Option<WallTime>,
@@ -119,10 +126,14 @@ impl Source for ClientFiles {
             _ => (system_roots().map_err(unusable(self.named()))?, None),
         };
         let time = Arc::new(Time(Arc::clone(clock)));
-        let builder = ClientConfig::builder_with_details(Arc::new(aws_lc_rs::default_provider()), time)
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| unusable(self.named())(error.to_string()))?;
+        let builder = ClientConfig::builder_with_details(provider, time)
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(self.named())(error.to_string()))?
-            .with_root_certificates(roots);
+            .with_webpki_verifier(Arc::clone(&verifier));
         let (mut config, read) = match (&self.own, &contents.own) {
             (Some((cert, key)), Some((cert_bytes, key_bytes))) => {
                 let (chain, read) = files::chain(cert, cert_bytes)?;
@@ -134,7 +145,13 @@ impl Source for ClientFiles {
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
         let own_expires = files::first_expiry(&read);
-        Ok(Loaded { config: Arc::new(config), own: read.into_iter().next(), ca_expires, own_expires })
+        Ok(Loaded {
+            config: Arc::new(config),
+            verifier,
+            own: read.into_iter().next(),
+            ca_expires,
+            own_expires,
+        })
     }
 }
 
@@ -189,6 +206,27 @@ impl ClientTls {
     pub fn configs(&self) -> Arc<dyn Fn() -> Arc<ClientConfig> + Send + Sync> {
         let tls = self.clone();
         Arc::new(move || tls.config())
+    }
+
+    /// What connections use of which one wants to see the certificate that the server shows, believed or not.
+    pub fn looking(&self) -> (Arc<dyn Fn() -> Arc<ClientConfig> + Send + Sync>, Seen) {
+        let (tls, seen) = (self.clone(), Seen::default());
+        let noted = seen.clone();
+        let configs = move || {
+            let loaded = tls.shared.files.current();
+            let mut config = (*loaded.config).clone();
+            // A session that goes on shows no certificate.
+            config.resumption = Resumption::disabled();
+            let noting = Noting::new(Arc::clone(&loaded.verifier), noted.clone());
+            config.dangerous().set_certificate_verifier(Arc::new(noting));
+            Arc::new(config)
+        };
+        (Arc::new(configs), seen)
+    }
+
+    /// The certificate that servers are shown, where there is one.
+    pub fn own(&self) -> Option<Certificate> {
+        self.shared.files.current().own.clone()
     }
 
     /// Follows the files; it has no end of its own.

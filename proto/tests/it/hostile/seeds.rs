@@ -159,6 +159,14 @@ fn renew(cluster: &str, seq: u64) -> pb::RenewRequest {
             total: 2,
             first: vec![pb::ServiceKey { namespace: "shop".to_owned(), name: "cart".to_owned() }],
         }),
+        refused_exports: Some(pb::RefusedExports {
+            total: 1,
+            first: vec![pb::RefusedExport {
+                key: Some(pb::ServiceKey { namespace: "shop".to_owned(), name: "till".to_owned() }),
+                field: "ports[0].name".to_owned(),
+                problem: "is too long".to_owned(),
+            }],
+        }),
     }
 }
 

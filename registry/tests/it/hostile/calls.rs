@@ -50,7 +50,7 @@ pub struct Call {
 }
 
 /// The methods of both services.
-pub const METHODS: [&str; 9] = [
+pub const METHODS: [&str; 10] = [
     "Members/Register",
     "Members/Renew",
     "Members/Write",
@@ -60,6 +60,7 @@ pub const METHODS: [&str; 9] = [
     "Imports/ListClusters",
     "Imports/ListExports",
     "Imports/ListImports",
+    "Imports/GetRegistry",
 ];
 
 /// How often an answer that does not go on is asked again: what it waits for is in this process.

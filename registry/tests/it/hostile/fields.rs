@@ -201,13 +201,18 @@ impl Running {
 
     async fn refuses_in_renewals_and_removals(&self) {
         type Renew = fn(&mut pb::RenewRequest, String);
-        let fields: [(&str, Rule, Renew); 4] = [
+        let fields: [(&str, Rule, Renew); 5] = [
             ("clusterset", is_label, |request, text| request.clusterset = text),
             ("cluster", is_label, |request, text| request.cluster = text),
             ("uid", is_uid, |request, text| request.uid = text),
             ("heldImports.first[0].namespace", is_label, |request, text| {
                 let key = pb::ServiceKey { namespace: text, name: "cart".to_owned() };
                 request.held_imports = Some(pb::HeldImports { total: 1, first: vec![key] });
+            }),
+            ("refusedExports.first[0].name", is_label, |request, text| {
+                let key = Some(pb::ServiceKey { namespace: "shop".to_owned(), name: text });
+                let first = vec![pb::RefusedExport { key, ..Default::default() }];
+                request.refused_exports = Some(pb::RefusedExports { total: 1, first });
             }),
         ];
         for (field, rule, set) in fields {
@@ -220,6 +225,7 @@ impl Running {
                     version,
                     sum: vec![0; 16],
                     held_imports: None,
+                    refused_exports: None,
                 };
                 set(&mut request, text.clone());
                 assert_refused(field, &text, self.members.clone().renew(request).await);

@@ -80,6 +80,7 @@ pub(crate) fn grpc() -> Vec<(&'static str, Script)> {
     };
     let renew = pb::RenewRequest {
         held_imports: None,
+        refused_exports: None,
         clusterset: "prod".to_owned(),
         cluster: "east".to_owned(),
         uid: "u-1".to_owned(),

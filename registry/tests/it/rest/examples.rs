@@ -14,7 +14,7 @@ async fn the_examples_of_the_guide_answer_what_it_says() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rest.md");
     let guide = std::fs::read_to_string(path).unwrap();
     let (commands, answers) = (blocks(&guide, "sh"), blocks(&guide, "json"));
-    assert_eq!((commands.len(), answers.len()), (7, 7));
+    assert_eq!((commands.len(), answers.len()), (8, 8));
     for (command, answer) in commands.into_iter().zip(answers) {
         let (mut method, mut path, mut body) = ("GET".to_owned(), String::new(), String::new());
         let mut words = words(command).into_iter();

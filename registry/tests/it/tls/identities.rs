@@ -64,6 +64,30 @@ async fn a_refusal_names_the_certificate_what_it_may_do_and_what_was_asked() {
 }
 
 #[tokio::test]
+async fn who_shows_a_certificate_is_told_what_it_is_taken_for() {
+    let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
+    let secret = Secret::new(&ca.server(1), Some(&clients.pem()));
+    let registry = Started::with_tls(secret.files(true)).await;
+    let cases = [
+        (
+            "URI:spiffe://prod/admin",
+            "the certificate of an administrator of clusterset prod may read, and remove clusters of that clusterset",
+        ),
+        (
+            "east.prod",
+            "the certificate of cluster east of clusterset prod may read, and write for and remove that cluster",
+        ),
+        ("localhost", "a certificate with the names DNS \"localhost\", which is no cluster's, may read"),
+    ];
+    for (name, told) in cases {
+        let channel =
+            channel(&registry, &grpc_client(&ca, Some(&clients.issue(&[name], GOOD, 9)))).await.unwrap();
+        let answer = ImportsClient::new(channel).get_registry(pb::GetRegistryRequest {}).await.unwrap();
+        assert_eq!(answer.into_inner().caller, told);
+    }
+}
+
+#[tokio::test]
 async fn rest_asks_for_a_certificate_too() {
     let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
     let secret = Secret::new(&ca.server(1), Some(&clients.pem()));
@@ -123,6 +147,7 @@ async fn allowed_calls(channel: &Channel, member: &Member) -> BTreeSet<&'static 
     let version = Some(pb::Version::from(Version::new(1, 1)));
     let renew = pb::RenewRequest {
         held_imports: None,
+        refused_exports: None,
         clusterset: clusterset.clone(),
         cluster: cluster.clone(),
         uid: uid.clone(),

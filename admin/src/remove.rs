@@ -1,0 +1,206 @@
+//! `mcs-admin delete-cluster`: takes a cluster out of its clusterset, with all that it exports.
+//!
+//! It asks first, on a terminal; without one, `--yes` must have answered. What is decided (whether the lease lets it) is
+//! decided where the records are; this looks first, so that nobody is asked what will be refused.
+
+use crate::ask::{self, Unanswered};
+use crate::confirm::{Confirm, Unconfirmed};
+use crate::output::{counted, time};
+use mcs_core::ids::{ClusterId, ClustersetId};
+use mcs_proto::client::{RegistryClient, Removed};
+use mcs_proto::pb;
+use mcs_proto::status::CallFailed;
+use mcs_proto::url::RegistryUrl;
+
+/// The flags of the subcommand.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub(crate) struct DeleteCluster {
+    /// The clusterset
+    #[arg(long)]
+    pub(crate) clusterset: ClustersetId,
+    /// The cluster to remove, by its id
+    #[arg(long)]
+    pub(crate) cluster: ClusterId,
+    /// Removes it without asking; needed where standard input is no terminal, since a script must not wait for an answer
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Removes it also while its lease is active. Off by default: a controller that still runs registers again, and the
+    /// cluster is back with all that it exports
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Why a cluster was not removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotRemoved {
+    /// No registry gave its list of clusters.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// It is not there.
+    #[error("clusterset {clusterset} has no cluster {cluster} at {place}; it has {known}")]
+    Absent {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+        /// Where it was looked for.
+        place: String,
+        /// The clusters that are there.
+        known: String,
+    },
+    /// It is not there, as far as is known.
+    #[error(
+        "cluster {cluster} of clusterset {clusterset} is not known at {place}, which does not know all clusters yet: try again in a minute"
+    )]
+    NotKnownYet {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+        /// Where it was looked for.
+        place: String,
+    },
+    /// Its lease is active.
+    #[error(
+        "cluster {cluster} of clusterset {clusterset} is {state}, renewed at {renewed}: stop its mcs-controller first \
+         (mcs-controller leave), or --force the removal"
+    )]
+    Active {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+        /// What its lease is.
+        state: String,
+        /// When it was renewed last.
+        renewed: String,
+    },
+    /// Nobody said yes.
+    #[error(transparent)]
+    Unconfirmed(#[from] Unconfirmed),
+    /// The registry does not do it.
+    #[error("the registry at {url} does not remove cluster {cluster} of clusterset {clusterset}: {why}")]
+    Refused {
+        /// The registry.
+        url: RegistryUrl,
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+        /// Its reason.
+        why: Box<CallFailed>,
+    },
+    /// Nobody knows what the registry did.
+    #[error(
+        "cluster {cluster} of clusterset {clusterset} may be removed or not, see mcs-admin describe: the registry at {url}: {why}"
+    )]
+    Unknown {
+        /// The registry.
+        url: RegistryUrl,
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+        /// What happened.
+        why: Box<CallFailed>,
+    },
+}
+
+/// Removes a cluster at the first of the registries that answers; gives the text to print.
+///
+/// # Errors
+/// Why it was not removed.
+pub(crate) async fn at_registry(
+    registries: &[RegistryClient],
+    args: &DeleteCluster,
+    confirm: &mut Confirm<'_>,
+) -> Result<String, NotRemoved> {
+    let DeleteCluster { clusterset, cluster, yes, force } = args;
+    let list = async |client: &'_ RegistryClient| client.list_clusters(clusterset).await;
+    let (client, (clusters, complete)) = ask::first(registries, list).await?;
+    let url = client.url();
+    let known = find(&clusters, complete, args, url)?;
+    let lease = known.lease.unwrap_or_default();
+    let renewed = lease.renewed_at.map_or_else(|| "-".to_owned(), |at| time(at.seconds));
+    if lease.state != i32::from(pb::LeaseState::Expired) && !force {
+        let state = state(lease.state).to_owned();
+        return Err(NotRemoved::Active {
+            clusterset: clusterset.clone(),
+            cluster: cluster.clone(),
+            state,
+            renewed,
+        });
+    }
+    if !yes {
+        let what = format!(
+            "cluster {cluster} of clusterset {clusterset} at {url} (UID {}, {}, renewed at {renewed}) has {} and {}",
+            known.uid,
+            state(lease.state),
+            counted(known.exports.into(), "export"),
+            counted(known.endpoints.into(), "endpoint"),
+        );
+        confirm.ask(&what, "Remove it from every cluster of the set?")?;
+    }
+    match client.remove(clusterset, cluster, None, *force).await {
+        Ok(Removed { exports, endpoints }) => Ok(format!(
+            "removed cluster {cluster} of clusterset {clusterset} at {url}: {} and {}\n",
+            counted(exports.into(), "export"),
+            counted(endpoints.into(), "endpoint")
+        )),
+        Err(why) => {
+            let (url, clusterset, cluster) = (url.clone(), clusterset.clone(), cluster.clone());
+            let nobody_knows = matches!(why, CallFailed::Unavailable { .. } | CallFailed::TimedOut { .. });
+            let why = Box::new(why);
+            Err(match nobody_knows {
+                true => NotRemoved::Unknown { url, clusterset, cluster, why },
+                false => NotRemoved::Refused { url, clusterset, cluster, why },
+            })
+        }
+    }
+}
+
+fn find<'a>(
+    clusters: &'a [pb::Cluster],
+    complete: bool,
+    args: &DeleteCluster,
+    url: &RegistryUrl,
+) -> Result<&'a pb::Cluster, NotRemoved> {
+    let DeleteCluster { clusterset, cluster, .. } = args;
+    if let Some(found) = clusters.iter().find(|known| known.cluster == cluster.as_str()) {
+        return Ok(found);
+    }
+    let (clusterset, cluster, place) =
+        (clusterset.clone(), cluster.clone(), format!("the registry at {url}"));
+    if !complete {
+        return Err(NotRemoved::NotKnownYet { clusterset, cluster, place });
+    }
+    Err(NotRemoved::Absent {
+        clusterset,
+        cluster,
+        place,
+        known: named(clusters.iter().map(|known| &*known.cluster)),
+    })
+}
+
+/// The names that somebody who mistyped one may look for.
+pub(crate) fn named<'a>(ids: impl Iterator<Item = &'a str>) -> String {
+    /// So many are named.
+    const MOST: usize = 10;
+    let ids: Vec<_> = ids.collect();
+    match ids.len() {
+        0 => "none".to_owned(),
+        all if all > MOST => format!("{} and {} more", ids[..MOST].join(", "), all - MOST),
+        _ => ids.join(", "),
+    }
+}
+
+/// A lease's state within a sentence.
+fn state(state: i32) -> &'static str {
+    match pb::LeaseState::try_from(state) {
+        Ok(pb::LeaseState::Active) => "active",
+        Ok(pb::LeaseState::Syncing) => "syncing",
+        Ok(pb::LeaseState::Held) => "silent, and not judged yet",
+        Ok(pb::LeaseState::Expired) => "expired",
+        Ok(pb::LeaseState::Unspecified) | Err(_) => "in a state that is not known here",
+    }
+}
