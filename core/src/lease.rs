@@ -95,6 +95,21 @@ impl Lease {
         Self { renewed: now, returned: if was_late { Some(now) } else { self.returned } }
     }
 
+    /// When it was renewed last.
+    pub const fn renewed_last(self) -> Timestamp {
+        self.renewed
+    }
+
+    /// This lease, of which is learned at `now` that it was renewed at `at`, which may be a while ago. Whether its holder
+    /// was late is asked as of `as_of`: what is learned from others comes late itself.
+    pub fn renewed_at_least(self, timing: Timing, at: Timestamp, as_of: Timestamp, now: Timestamp) -> Self {
+        if at <= self.renewed {
+            return self;
+        }
+        let was_late = (self.renewed + timing.late()).has_passed(as_of);
+        Self { renewed: at, returned: if was_late { Some(now) } else { self.returned } }
+    }
+
     /// When it runs out.
     pub fn deadline(self, timing: Timing) -> Timestamp {
         self.renewed + timing.lease()

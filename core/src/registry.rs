@@ -19,15 +19,23 @@
 //!   begin and the end of a sync, its removal and mass silence excepted).
 
 mod acts;
+mod claims;
 mod counts;
+mod elsewhere;
+mod hear;
 mod judge;
+mod learn;
 mod member;
 mod reads;
 mod restore;
 mod services;
+mod shared;
+mod sharing;
 mod terms;
 
 pub use counts::{Counts, Sizes};
+pub use hear::{Keys, Reading, Who};
+pub use learn::{Differing, Forgotten, Learnt, Read, Recorded, Rewrite};
 pub use member::{Member, TOO_MANY};
 pub use restore::Restored;
 
@@ -39,6 +47,7 @@ use crate::timing::Timing;
 use crate::validate::Refusal;
 use crate::version::{Leaf, Sum, Version};
 use services::Services;
+use sharing::Sharing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -268,6 +277,8 @@ pub struct Registry {
     terms: Terms,
     journal: Journal,
     counts: Counts,
+    /// Of a registry that shares its store with others.
+    sharing: Option<Box<Sharing>>,
 }
 
 /// Changes that were not drained yet.
@@ -313,6 +324,7 @@ impl Registry {
             terms: Terms::default(),
             journal: Journal::default(),
             counts: Counts::default(),
+            sharing: None,
         }
     }
 
@@ -324,7 +336,9 @@ impl Registry {
     /// Whether a cluster that is not listed was away for a lease, so that its absence means something. While the store
     /// does not answer, nothing is known of what other replicas were told.
     pub fn is_complete(&self, now: Timestamp) -> bool {
-        self.unread_since.is_none() && self.complete_at.is_none_or(|at| at.has_passed(self.clock.peek(now)))
+        let sharing = self.sharing.as_ref().is_none_or(|sharing| sharing.complete);
+        let own = self.complete_at.is_none_or(|at| at.has_passed(self.clock.peek(now)));
+        self.unread_since.is_none() && sharing && own
     }
 
     /// Names this process's state log.
@@ -337,9 +351,10 @@ impl Registry {
         self.journal.revision
     }
 
-    /// How long importers keep a cluster that a complete view does not list: one lease.
-    pub const fn absent_grace(&self) -> Duration {
-        self.policy.timing.lease()
+    /// How long importers keep a cluster that a complete view does not list: one lease, and where others share the store
+    /// also the grace of a region that is silent.
+    pub fn absent_grace(&self) -> Duration {
+        self.policy.timing.lease() + self.sharing.as_ref().map_or(Duration::ZERO, |sharing| sharing.grace)
     }
 
     /// Whether verdicts wait since most members are silent.
@@ -349,7 +364,7 @@ impl Registry {
 
     /// How many members there are to judge, and how many of them are silent.
     pub fn census(&self) -> Census {
-        judge::census(&self.members, self.policy.timing, self.clock.now())
+        self.census_at(self.clock.now())
     }
 
     /// Lets a member speak: its UID holds the id and its term is not below the highest seen, which it may raise.

@@ -8,6 +8,7 @@
 //! that the item gives. That is never earlier than it was, so lag lengthens a lease and never shortens it.
 
 use crate::ids::{ClusterUid, Epoch, Region, ServiceKey};
+use crate::version::Version;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub struct Beat {
 /// A renewal that a replica took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// How many were taken of this member, by all replicas as far as this one knows.
+    /// How many this replica took of this member. Another number than in its item before is another renewal.
     pub count: u32,
     /// How long it was ago when the item was written.
     pub age: Duration,
@@ -92,6 +93,9 @@ pub struct NewsEntry {
     pub member: UidTag,
     /// Which export; none: the member's own record alone, or more than can be named.
     pub key: Option<KeyTag>,
+    /// The newest act of the member that is part of the change: who reads less than that reads again, since records may
+    /// arrive after the news of them.
+    pub version: Version,
 }
 
 #[cfg(test)]

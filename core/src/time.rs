@@ -37,6 +37,12 @@ impl Timestamp {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The moment `age` earlier; the start when that is before it.
+    pub const fn ago(self, age: Duration) -> Self {
+        let age = age.as_nanos();
+        Self(if age > self.0 as u128 { 0 } else { self.0 - age as u64 })
+    }
+
     /// Whether a deadline at this moment has passed: `deadline <= now`.
     pub const fn has_passed(self, now: Self) -> bool {
         self.0 <= now.0

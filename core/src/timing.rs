@@ -130,6 +130,33 @@ impl Timing {
         self.lease / 6
     }
 
+    /// How often a replica writes its own item of a shared store (10 s): as often as its members renew.
+    pub fn beat(self) -> Duration {
+        self.heartbeat()
+    }
+
+    /// Two beats of one replica are at least this far apart (200 ms), whatever happens between them.
+    pub fn beat_gap(self) -> Duration {
+        self.lease / 150
+    }
+
+    /// A beat that was not written is made anew after this long (2 s).
+    pub fn beat_retry(self) -> Duration {
+        self.lease / 15
+    }
+
+    /// How long to wait before a member of a shared store is read again after so many readings that did not fit
+    /// together: 200 ms, doubled with each up to a lease.
+    pub fn reread(self, tries: u32) -> Duration {
+        (self.lease / 150 * 2_u32.saturating_pow(tries.min(16))).min(self.lease)
+    }
+
+    /// A record that another replica removed is believed to be gone after it was missing for this long (15 s): more than
+    /// a heartbeat and the longest call, after which who still uses it is heard.
+    pub fn missing(self) -> Duration {
+        self.late()
+    }
+
     /// A registry whose store has been away for this long is left for another one (15 s): longer than a store takes to
     /// fail over by itself, and a cluster still renews in time elsewhere.
     pub fn degraded_after(self) -> Duration {

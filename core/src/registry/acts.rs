@@ -104,6 +104,7 @@ impl Registry {
         }
         if !member.behind {
             member.as_of = member.mark;
+            member.elsewhere.deleted.clear();
         }
         self.finish(cluster, act);
         Ok(outcomes)
@@ -276,23 +277,38 @@ fn apply(
         }
         Op::Delete { key } => {
             delete(member, services, cluster, &key, act);
+            member.elsewhere.note_deleted(key, version, limit);
             return Ok(());
         }
     };
-    let existed = member.exports.contains_key(&key);
-    let spec = export.spec.clone();
-    let effect = member.put(&key, export);
-    if effect == PutEffect::Definition {
-        services.put(&key, cluster, &member.uid, version, spec);
-        act.merges.insert(key.clone());
-    }
-    if effect != PutEffect::Nothing {
-        act.changed(member, &key, existed);
-    }
+    member.elsewhere.deleted.remove(&key);
+    put(member, services, cluster, &key, export, act);
     Ok(())
 }
 
-fn delete(
+/// Takes an export into a member and the merge.
+pub(super) fn put(
+    member: &mut Member,
+    services: &mut Services,
+    cluster: &ClusterId,
+    key: &ServiceKey,
+    export: Export,
+    act: &mut Act,
+) {
+    let existed = member.exports.contains_key(key);
+    let (spec, version) = (export.spec.clone(), export.version);
+    let effect = member.put(key, export);
+    if effect == PutEffect::Definition {
+        services.put(key, cluster, &member.uid, version, spec);
+        act.merges.insert(key.clone());
+    }
+    if effect != PutEffect::Nothing {
+        act.changed(member, key, existed);
+    }
+}
+
+/// Drops an export of a member, if it is held.
+pub(super) fn delete(
     member: &mut Member,
     services: &mut Services,
     cluster: &ClusterId,

@@ -1,15 +1,17 @@
 //! Members that come, renew, fall silent and go: what time does to them.
 
 use super::acts::Act;
+use super::hear::Who;
 use super::member::Standing;
+use super::sharing::Left;
 use super::{Member, Refused, Registered, Registration, Registry, Removed, Renewed, unknown};
 use crate::ids::{ClusterId, ClusterUid};
 use crate::lease::{Census, Lease, Tick};
 use crate::model::{Export, ObjectKey, Report};
 use crate::time::Timestamp;
-use crate::timing::Timing;
 use crate::version::{Sum, Version};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Registry {
     /// Takes a cluster in, or a new leader of a member. Another cluster that had the id, and whose lease has run out,
@@ -49,6 +51,9 @@ impl Registry {
         }
         let judged = self.clock.now();
         self.terms.came(cluster, &uid);
+        if let Some(sharing) = &mut self.sharing {
+            sharing.came(&Who { cluster: cluster.clone(), uid: uid.clone() });
+        }
         let member = self.members.entry(cluster.clone()).or_insert_with(|| Member::new(uid, judged, now));
         member.region = region;
         member.instance = instance;
@@ -125,8 +130,9 @@ impl Registry {
         if self.complete_at.is_some_and(|at| at.has_passed(judged)) {
             self.complete_at = None;
         }
-        let (members, timing) = (&self.members, self.policy.timing);
-        self.hold.update(judged, || census(members, timing, judged));
+        let mut hold = self.hold.clone();
+        hold.update(judged, || self.census_at(judged));
+        self.hold = hold;
         while let Some((_, cluster)) = self.due.first().filter(|(at, _)| at.has_passed(judged)).cloned() {
             self.decide(&cluster, judged);
         }
@@ -135,28 +141,35 @@ impl Registry {
     /// When to call [`Registry::handle_timeout`] at the latest; none while there is nothing to judge.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let due = self.due.first().map(|(at, _)| *at);
-        let next = [due, self.complete_at].into_iter().flatten().min()?;
+        // The clock is looked at while there are others, too: whether they stand still is judged by it.
+        let shared = self.sharing.as_ref().map(|_| Timestamp::MAX);
+        let next = [due, self.complete_at, shared].into_iter().flatten().min()?;
         Some(self.clock.wake_at(next))
     }
 
     pub(super) fn tick(&mut self, now: Timestamp) {
         let nothing_to_judge = self.members.is_empty() && self.complete_at.is_none();
         if let Tick::Paused(_) = self.clock.tick(now, self.unread_since.is_none())
-            && !nothing_to_judge
+            && (!nothing_to_judge || self.is_shared())
         {
+            self.counts.pauses += 1;
             self.count_anew();
         }
     }
 
-    /// After a pause of the registry: nobody could renew, so every lease that was not judged begins anew.
-    fn count_anew(&mut self) {
-        self.counts.pauses += 1;
+    /// After a pause of the registry, or an outage of a store that others share: nobody could renew, or be heard, so every
+    /// lease that was not judged begins anew.
+    pub(super) fn count_anew(&mut self) {
         let (judged, timing) = (self.clock.now(), self.policy.timing);
         if let Some(at) = &mut self.complete_at {
             *at = judged + timing.lease();
         }
+        if let Some(sharing) = &mut self.sharing {
+            sharing.count_anew(judged);
+        }
         for (cluster, member) in &mut self.members {
             if member.holds_its_id() {
+                member.elsewhere.asked = None;
                 member.lease = Lease::renewed_at(judged);
                 if member.standing == Standing::Held {
                     member.standing = Standing::Running;
@@ -170,6 +183,7 @@ impl Registry {
     /// Takes a sign of life, and compares sums. Says whether they differ.
     fn heard(&mut self, cluster: &ClusterId, version: Version, sum: Sum, now: Timestamp) -> bool {
         let (judged, timing) = (self.clock.now(), self.policy.timing);
+        self.note_renewed_here(cluster, now);
         let Some(member) = self.members.get_mut(cluster) else { return true };
         member.last_renewed = now;
         member.lease = member.lease.renewed(timing, judged);
@@ -210,9 +224,20 @@ impl Registry {
             }
             Standing::Running | Standing::Held => {}
         }
-        let members = &self.members;
+        if self.is_agreed(cluster) {
+            self.pass_verdict(cluster, judged);
+        } else {
+            self.wait(cluster);
+        }
+    }
+
+    /// Expires a member whose lease has run out, unless most are silent.
+    pub(super) fn pass_verdict(&mut self, cluster: &ClusterId, judged: Timestamp) {
+        let timing = self.policy.timing;
         let held_before = self.hold.until().is_some();
-        let wait = self.hold.wait_until(judged, || census(members, timing, judged));
+        let mut hold = self.hold.clone();
+        let wait = hold.wait_until(judged, || self.census_at(judged));
+        self.hold = hold;
         if wait.is_some() && !held_before {
             self.counts.holds += 1;
         }
@@ -220,12 +245,15 @@ impl Registry {
         if let Some(until) = wait {
             self.counts.held += u64::from(member.standing != Standing::Held);
             member.standing = Standing::Held;
+            // After the hold others are asked anew: it may have been heard meanwhile.
+            member.elsewhere.asked = None;
             reschedule(&mut self.due, cluster, member, until);
             self.journal.tell_section(cluster, member);
             return;
         }
         self.counts.expired += 1;
-        if member.whole {
+        // Where others share the store, somebody may know all of a member that is not whole here.
+        if member.whole || self.sharing.is_some() {
             member.standing = Standing::Expired { at: judged, renews: false };
             reschedule(&mut self.due, cluster, member, member.lease.collected_at(timing));
             self.journal.tell_section(cluster, member);
@@ -236,11 +264,39 @@ impl Registry {
         }
     }
 
+    /// How many members there are to judge at `judged`, and how many are silent. Of a member that another replica hears, the
+    /// time until that one's next beat was read says nothing.
+    pub(super) fn census_at(&self, judged: Timestamp) -> Census {
+        let timing = self.policy.timing;
+        let mut census = Census::default();
+        for member in self.members.values() {
+            let (counts, silent) = match member.standing {
+                Standing::Expired { at, renews } => {
+                    let recent = !renews && !(at + timing.lease()).has_passed(judged);
+                    (recent, recent)
+                }
+                Standing::Running | Standing::Held => {
+                    let allowed = self.sharing.as_ref().map_or(Duration::ZERO, |sharing| {
+                        sharing.allowance(member.elsewhere.told_by, judged, timing)
+                    });
+                    (true, member.lease.is_late(timing, judged.ago(allowed)))
+                }
+            };
+            census.active += usize::from(counts);
+            census.silent += usize::from(silent);
+        }
+        census
+    }
+
     /// Takes a member out, with its exports; its section is left to the caller.
-    fn drop_member(&mut self, cluster: &ClusterId) {
+    pub(super) fn drop_member(&mut self, cluster: &ClusterId) {
         let Some(member) = self.members.remove(cluster) else { return };
         self.due.remove(&(member.due, cluster.clone()));
         let judged = self.clock.now();
+        if let Some(sharing) = &mut self.sharing {
+            let who = Who { cluster: cluster.clone(), uid: member.uid.clone() };
+            sharing.remember(who, Left { mark: member.mark, at: judged }, member.tag);
+        }
         let forget_at = judged + self.policy.timing.collection();
         self.terms.left(cluster, &member.uid, forget_at, judged);
         let exports: BTreeMap<_, Export> = member.exports;
@@ -267,20 +323,4 @@ pub(super) fn reschedule(
     due.remove(&(member.due, cluster.clone()));
     member.due = at;
     due.insert((at, cluster.clone()));
-}
-
-pub(super) fn census(members: &BTreeMap<ClusterId, Member>, timing: Timing, judged: Timestamp) -> Census {
-    let mut census = Census::default();
-    for member in members.values() {
-        let (counts, silent) = match member.standing {
-            Standing::Expired { at, renews } => {
-                let recent = !renews && !(at + timing.lease()).has_passed(judged);
-                (recent, recent)
-            }
-            Standing::Running | Standing::Held => (true, member.lease.is_late(timing, judged)),
-        };
-        census.active += usize::from(counts);
-        census.silent += usize::from(silent);
-    }
-    census
 }

@@ -1,11 +1,13 @@
 //! One member: its lease, what it exports, and how much of that is known to be all of it.
 
 use super::MAX_EXPORTS;
+use super::elsewhere::Elsewhere;
 use crate::ids::{Build, ClusterUid, Instance, Region, ServiceKey};
 use crate::lease::Lease;
 use crate::model::{Export, HeldExport, MemberState, Part, PartSet, Report, Section};
 use crate::rate::Bucket;
-use crate::time::Timestamp;
+use crate::replicas::UidTag;
+use crate::time::{Timestamp, WallMillis};
 use crate::validate::Refusal;
 use crate::version::{Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +49,12 @@ pub struct Member {
     pub(super) writes: Bucket,
     /// What it said of itself.
     pub(super) report: Report,
+    /// Stands for its UID among replicas.
+    pub(super) tag: UidTag,
+    /// When it took its id, by the wall clock of the registry that let it.
+    pub(super) claimed_at: Option<WallMillis>,
+    /// What it is to replicas of a shared store.
+    pub(super) elsewhere: Elsewhere,
 }
 
 /// How a member's lease was judged.
@@ -86,6 +94,9 @@ impl Member {
     /// A member of which nothing is known but that it renewed now: `judged` on the judging clock.
     pub(super) fn new(uid: ClusterUid, judged: Timestamp, now: Timestamp) -> Self {
         Self {
+            tag: UidTag::of(&uid),
+            claimed_at: None,
+            elsewhere: Elsewhere::default(),
             uid,
             region: None,
             instance: Instance::default(),
@@ -176,6 +187,11 @@ impl Member {
         &self.report
     }
 
+    /// When it took its id, by the wall clock of the registry that let it, where that is known.
+    pub const fn claimed_at(&self) -> Option<WallMillis> {
+        self.claimed_at
+    }
+
     /// What it exports. It is shown and merged as the member's state says.
     pub const fn exports(&self) -> &BTreeMap<ServiceKey, Export> {
         &self.exports
@@ -232,14 +248,22 @@ impl Member {
 
     /// Takes it for proven that what is held is all, as of the newest act: a member that renews is shown again. Says whether
     /// that is so for the first time.
-    pub(super) const fn prove(&mut self) -> bool {
+    pub(super) fn prove(&mut self) -> bool {
+        self.prove_as_of(self.mark)
+    }
+
+    /// Takes it for proven that what is held is all, as of a version. Acts that are newer and are not all held keep it
+    /// behind. Says whether all of it is known for the first time.
+    pub(super) fn prove_as_of(&mut self, version: Version) -> bool {
         let first = !self.whole;
-        if let Standing::Expired { renews: true, .. } = self.standing {
+        self.whole = true;
+        self.as_of = self.as_of.max(version);
+        self.behind = self.as_of < self.mark;
+        if let (Standing::Expired { renews: true, .. }, false) = (self.standing, self.behind) {
             self.standing = Standing::Running;
         }
-        self.whole = true;
-        self.behind = false;
-        self.as_of = self.mark;
+        let as_of = self.as_of;
+        self.elsewhere.deleted.retain(|_, version| *version > as_of);
         first
     }
 

@@ -82,6 +82,11 @@ impl Registry {
     /// told cannot be seen.
     pub fn store_answers(&mut self, answers: bool, now: Timestamp) {
         self.tick(now);
+        let pause = self.policy.timing.pause();
+        if answers && self.is_shared() && self.unread_since.is_some_and(|since| now.since(since) > pause) {
+            // Who renewed elsewhere meanwhile could not be heard.
+            self.count_anew();
+        }
         self.unread_since = if answers { None } else { self.unread_since.or(Some(now)) };
     }
 }

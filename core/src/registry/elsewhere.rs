@@ -1,0 +1,57 @@
+//! What a member is to replicas of a shared store: who heard it, what was said of it elsewhere and is not read yet.
+
+use super::hear::Keys;
+use crate::ids::{Epoch, ServiceKey};
+use crate::time::Timestamp;
+use crate::version::Version;
+use std::collections::BTreeMap;
+
+/// Of a registry that shares its store with nobody all of it stays empty.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Elsewhere {
+    /// How many renewals were taken here, and when the last one was, on the process's clock.
+    pub(super) here: Option<(u32, Timestamp)>,
+    /// Who told of the newest renewal; none: it was taken here, or none was since the member is known.
+    pub(super) told_by: Option<Epoch>,
+    /// When a renewal was last heard of, here or elsewhere, on the process's clock.
+    pub(super) heard_at: Timestamp,
+    /// The beat that says that its verdict is due.
+    pub(super) asked: Option<u64>,
+    /// The newest version that anybody named.
+    pub(super) awaited: Version,
+    /// What is to be read of it.
+    pub(super) unread: Option<Unread>,
+    /// Since when its record is missing, on the process's clock.
+    pub(super) missing_since: Option<Timestamp>,
+    /// What was deleted here after the version as of which the set is known. It tells a record that is old from a new one.
+    pub(super) deleted: BTreeMap<ServiceKey, Version>,
+}
+
+impl Elsewhere {
+    /// Takes a renewal that was taken here.
+    pub(super) fn renewed_here(&mut self, now: Timestamp) {
+        let count = self.here.map_or(0, |(count, _)| count);
+        self.here = Some((count.wrapping_add(1), now));
+        self.told_by = None;
+        self.heard_at = now;
+        self.asked = None;
+    }
+
+    /// Notes a delete; of so many exports as a member may have, and no more.
+    pub(super) fn note_deleted(&mut self, key: ServiceKey, version: Version, limit: usize) {
+        if self.deleted.len() < limit.saturating_mul(2) {
+            self.deleted.insert(key, version);
+        }
+    }
+}
+
+/// What is to be read of a member, and when.
+#[derive(Clone, Debug)]
+pub(super) struct Unread {
+    /// What.
+    pub(super) keys: Keys,
+    /// Not before then, on the process's clock.
+    pub(super) at: Timestamp,
+    /// How often it was read since it was to be, and did not fit.
+    pub(super) tries: u32,
+}

@@ -1,0 +1,55 @@
+//! A registry as one of several replicas of a shared store: how it begins, and what is asked of it.
+
+use super::sharing::Sharing;
+use super::{Member, Policy, Registry};
+use crate::ids::{ClusterId, Epoch, Region};
+use crate::time::Timestamp;
+use std::time::Duration;
+
+impl Registry {
+    /// A registry that shares its store with others, as one of several replicas over several regions. It is complete when
+    /// it has read the whole, and every other replica that lives was heard. Clusters of a region that is silent as a
+    /// whole are kept for `grace` after their lease.
+    pub fn shared(
+        policy: Policy,
+        epoch: Epoch,
+        region: Option<Region>,
+        grace: Duration,
+        now: Timestamp,
+    ) -> Self {
+        let sharing = Some(Box::new(Sharing::new(region, grace)));
+        Self { complete_at: None, sharing, ..Self::new(policy, epoch, now) }
+    }
+
+    /// Whether others share its store.
+    pub const fn is_shared(&self) -> bool {
+        self.sharing.is_some()
+    }
+
+    /// Whether every other replica that lives knows of this one. A member that came before might expire elsewhere unheard.
+    pub fn is_known(&self) -> bool {
+        self.sharing.as_ref().is_none_or(|sharing| sharing.is_known())
+    }
+
+    /// How many verdicts wait for other replicas.
+    pub fn waiting(&self) -> usize {
+        self.sharing.as_ref().map_or(0, |sharing| sharing.waiting.len())
+    }
+
+    /// How many other replicas live, and how many are taken for dead.
+    pub fn replicas(&self) -> (usize, usize) {
+        let others = self.sharing.iter().flat_map(|sharing| sharing.others.values());
+        let (dead, live): (Vec<_>, Vec<_>) = others.partition(|other| other.dead);
+        (live.len(), dead.len())
+    }
+
+    /// Whether this replica took a renewal of a member within a lease.
+    pub fn serves(&self, cluster: &ClusterId, now: Timestamp) -> bool {
+        self.members.get(cluster).is_some_and(|member| self.is_served(member, now))
+    }
+
+    pub(super) fn is_served(&self, member: &Member, now: Timestamp) -> bool {
+        let lease = self.policy.timing.lease();
+        member.elsewhere.here.is_some_and(|(_, at)| now.since(at) < lease)
+    }
+}
