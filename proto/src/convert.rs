@@ -16,8 +16,7 @@ pub use acts::{
     Member, OpReader, OpResult, ReadOp, held_export, op, read_registration, read_result, read_write_head,
     registration, result, results,
 };
-pub use endpoints::read_endpoints;
-pub(crate) use endpoints::{empty_group, endpoint};
+pub use endpoints::{empty_group, endpoint, read_endpoints};
 pub use merged::{part_set, part_sets, read_header, read_part_set, read_part_sets, read_section, section};
 pub use report::{held_imports, read_report, refused_exports};
 

@@ -20,6 +20,7 @@
 //! say about exports); a store that decides (there is one place that decides, and it has no I/O).
 
 mod calls;
+mod dynamodb;
 mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,7 @@ use mcs_core::version::{Sum, Version};
 use mcs_proto::convert::Member;
 
 pub(crate) use self::calls::Calls;
+pub use self::dynamodb::DynamoDb;
 pub use self::memory::Memory;
 
 /// What is kept of a member besides its exports.

@@ -34,7 +34,7 @@ impl TryFrom<pb::EndpointPort> for EndpointPort {
 }
 
 /// One endpoint as a message.
-pub(crate) fn endpoint(address: IpAddr, endpoint: Endpoint) -> pb::Endpoint {
+pub fn endpoint(address: IpAddr, endpoint: Endpoint) -> pb::Endpoint {
     pb::Endpoint {
         address: address.to_string(),
         ready: endpoint.ready,
@@ -47,7 +47,7 @@ pub(crate) fn endpoint(address: IpAddr, endpoint: Endpoint) -> pb::Endpoint {
 }
 
 /// A group of endpoints as a message, with no endpoint in it yet.
-pub(crate) fn empty_group(group: &GroupKey) -> pb::EndpointGroup {
+pub fn empty_group(group: &GroupKey) -> pb::EndpointGroup {
     pb::EndpointGroup {
         family: pb::IpFamily::from(group.family).into(),
         ports: group.ports.iter().map(Into::into).collect(),

@@ -10,3 +10,17 @@ mod memory {
 
     super::suite::passes!(Memory::default());
 }
+
+mod dynamodb {
+    use mcs_registry::store::DynamoDb;
+    use mcs_runtime::clock::SystemClock;
+    use mcs_runtime::dynamodb::double::Double;
+
+    use super::*;
+
+    async fn store(double: &Double) -> DynamoDb {
+        DynamoDb::new(double.client().await, std::sync::Arc::new(SystemClock))
+    }
+
+    suite::passes!(store(&Double::start().await).await);
+}

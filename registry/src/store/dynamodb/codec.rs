@@ -1,0 +1,540 @@
+//! Records ↔ items. Pure: what is written reads back equal, whatever the process.
+//!
+//! An item has five attributes:
+//!
+//! | attribute | type | what it is |
+//! |---|---|---|
+//! | `pk`, `sk` | S | [`keys`] |
+//! | `v` | B, 16 bytes | what must not go back: of a record or an export its version (term, then sequence, as big-endian numbers), of what a replica says how often it said something. Bytes compare like the numbers |
+//! | `b` | B | the body, a protobuf message of [`bodies`] |
+//! | `expires_at` | N | seconds since 1970 after which the table may collect the item |
+//!
+//! Two releases share a table: fields and kinds of items that this one does not know are ignored, and a body that an
+//! older release must not read for that says so in its field `needs`. What cannot be read is an error with its
+//! reason, never nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use mcs_core::ids::{ClustersetId, Epoch, Region, ServiceKey};
+use mcs_core::model::{EndpointSet, Export, ExportSpec, Section};
+use mcs_core::replicas::{Beat, KeyTag, News, NewsEntry, Renewal, UidTag};
+use mcs_core::time::{WallMillis, WallTime};
+use mcs_core::validate::Refusal;
+use mcs_core::version::{Leaf, Version};
+use mcs_proto::convert::{Member, read_leaf, read_section, section};
+use mcs_runtime::dynamodb::Item;
+use prost::Message;
+
+use super::bodies::{BeatBody, ExportBody, FORM, NewsBody, RecordBody};
+use super::keys::{self, Key, Said};
+use super::pieces::{self, Digest, INLINE};
+use crate::store::MemberRecord;
+
+/// Names of attributes.
+pub(super) const PK: &str = "pk";
+pub(super) const SK: &str = "sk";
+pub(super) const ORDER: &str = "v";
+const BODY: &str = "b";
+const EXPIRES: &str = "expires_at";
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The record of a member lives so long after it was written, which is done daily while a registry serves the member: 7
+/// days after its lease it is still there.
+const RECORD_LIVES: Duration = DAY.saturating_mul(8);
+
+/// An export and its pieces are written again when they are older than this.
+const FADING: Duration = DAY.saturating_mul(7);
+
+/// They live so long: once a day is looked whether they are fading, and 7 days after the last look they are still there.
+const EXPORT_LIVES: Duration = DAY.saturating_mul(15);
+
+/// What a replica said lives so long after it; every refresh of the others reads it until then.
+const SAID_LIVES: Duration = DAY;
+
+/// Why an item cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error("its attribute {0} is missing or of another type")]
+    Attribute(&'static str),
+    #[error("its key is none of ours")]
+    Key,
+    #[error("it is of form {needs}, and this release reads up to form {FORM}")]
+    Newer { needs: u32 },
+    #[error("its body is not what it should be: {0}")]
+    Body(#[from] prost::DecodeError),
+    #[error(transparent)]
+    Field(#[from] Refusal),
+    #[error("its lists {0} differ in length")]
+    Lists(&'static str),
+    #[error("it is of another member than its key")]
+    Another,
+    #[error("its endpoints begin without family and ports")]
+    Headless,
+    #[error("its endpoint {0} {1}")]
+    Endpoint(String, String),
+    #[error("its bytes are not those that its key names")]
+    Content,
+}
+
+/// What must not go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Order([u8; 16]);
+
+impl From<Version> for Order {
+    fn from(version: Version) -> Self {
+        Self((u128::from(version.term) << 64 | u128::from(version.seq)).to_be_bytes())
+    }
+}
+
+impl From<u64> for Order {
+    fn from(number: u64) -> Self {
+        Self(u128::from(number).to_be_bytes())
+    }
+}
+
+impl Order {
+    fn number(self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    fn version(self) -> Version {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        Version::new(u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.number())
+    }
+
+    pub(super) fn value(self) -> AttributeValue {
+        AttributeValue::B(Blob::new(self.0))
+    }
+}
+
+/// An item of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) key: Key,
+    /// None of a piece, which never changes.
+    pub(super) order: Option<Order>,
+    pub(super) body: Vec<u8>,
+    /// Seconds since 1970.
+    pub(super) expires_at: u64,
+}
+
+impl Row {
+    /// As the SDK has it.
+    pub(super) fn item(self) -> Item {
+        let text = AttributeValue::S;
+        let mut item = Item::from([
+            (PK.to_owned(), text(self.key.pk)),
+            (SK.to_owned(), text(self.key.sk)),
+            (BODY.to_owned(), AttributeValue::B(Blob::new(self.body))),
+            (EXPIRES.to_owned(), AttributeValue::N(self.expires_at.to_string())),
+        ]);
+        item.extend(self.order.map(|order| (ORDER.to_owned(), order.value())));
+        item
+    }
+
+    /// Reads what the SDK has. When it goes is the table's business, so that is not looked at.
+    pub(super) fn read(mut item: Item) -> Result<Self, Unreadable> {
+        let key = Key { pk: text(&mut item, PK)?, sk: text(&mut item, SK)? };
+        let order = match item.remove(ORDER) {
+            Some(value) => {
+                Some(Order(bytes(value).as_deref().and_then(sixteen).ok_or(Unreadable::Attribute(ORDER))?))
+            }
+            None => None,
+        };
+        let body = item.remove(BODY).and_then(bytes).ok_or(Unreadable::Attribute(BODY))?;
+        Ok(Self { key, order, body, expires_at: 0 })
+    }
+
+    /// Its size as DynamoDB counts it: names and values of all attributes. Writes are billed by 1 KB of it, reads by 4 KB.
+    pub(super) fn bytes(&self) -> usize {
+        let Self { key: Key { pk, sk }, order, body, expires_at } = self;
+        let number = expires_at.to_string().len().div_ceil(2) + 1;
+        let order = order.map_or(0, |Order(order)| ORDER.len() + order.len());
+        PK.len() + pk.len() + SK.len() + sk.len() + BODY.len() + body.len() + EXPIRES.len() + number + order
+    }
+
+    fn order(&self) -> Result<Order, Unreadable> {
+        self.order.ok_or(Unreadable::Attribute(ORDER))
+    }
+}
+
+/// The sort key of an item, for people to find it by.
+pub(super) fn sort_key(item: &Item) -> String {
+    item.get(SK).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default()
+}
+
+fn text(item: &mut Item, name: &'static str) -> Result<String, Unreadable> {
+    match item.remove(name) {
+        Some(AttributeValue::S(text)) => Ok(text),
+        _ => Err(Unreadable::Attribute(name)),
+    }
+}
+
+fn bytes(value: AttributeValue) -> Option<Vec<u8>> {
+    match value {
+        AttributeValue::B(blob) => Some(blob.into_inner()),
+        _ => None,
+    }
+}
+
+fn sixteen(bytes: &[u8]) -> Option<[u8; 16]> {
+    bytes.try_into().ok()
+}
+
+fn readable(needs: u32) -> Result<(), Unreadable> {
+    if needs > FORM { Err(Unreadable::Newer { needs }) } else { Ok(()) }
+}
+
+/// A moment, and how it is written into items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Now(u64);
+
+impl From<WallTime> for Now {
+    fn from(now: WallTime) -> Self {
+        Self(now.unix_secs().try_into().unwrap_or_default())
+    }
+}
+
+impl Now {
+    const fn after(self, lives: Duration) -> u64 {
+        self.0.saturating_add(lives.as_secs())
+    }
+
+    fn day(self) -> u16 {
+        u16::try_from(self.0 / DAY.as_secs()).unwrap_or(u16::MAX)
+    }
+
+    /// Whether what was written on `day` is to be written again.
+    pub(super) fn is_fading(self, day: u16) -> bool {
+        u64::from(self.day().saturating_sub(day)) >= FADING.as_secs() / DAY.as_secs()
+    }
+}
+
+/// The record of a member.
+pub(super) fn record_row(member: &Member, record: &MemberRecord, now: Now) -> Row {
+    let MemberRecord { region, version, sum, state, claimed_at } = record;
+    let told = Section {
+        uid: member.uid.clone(),
+        region: region.clone(),
+        state: *state,
+        whole: true,
+        version: *version,
+        sum: *sum,
+    };
+    let body = RecordBody {
+        section: Some(section(&member.cluster, &told)),
+        claimed_at: claimed_at.map_or(0, WallMillis::unix_millis),
+        needs: 0,
+    };
+    Row {
+        key: keys::record(member),
+        order: Some((*version).into()),
+        body: body.encode_to_vec(),
+        expires_at: now.after(RECORD_LIVES),
+    }
+}
+
+/// Reads the record of a member of a clusterset.
+pub(super) fn read_record(
+    clusterset: &ClustersetId,
+    row: &Row,
+) -> Result<(Member, MemberRecord), Unreadable> {
+    let body = RecordBody::decode(row.body.as_slice())?;
+    readable(body.needs)?;
+    let (cluster, section) = read_section(body.section.unwrap_or_default())?;
+    let member = Member { clusterset: clusterset.clone(), cluster, uid: section.uid };
+    if keys::record(&member) != row.key {
+        return Err(Unreadable::Another);
+    }
+    let record = MemberRecord {
+        region: section.region,
+        version: row.order()?.version(),
+        sum: section.sum,
+        state: section.state,
+        claimed_at: millis(body.claimed_at),
+    };
+    Ok((member, record))
+}
+
+fn millis(millis: u64) -> Option<WallMillis> {
+    WallMillis::from_unix_millis(millis.try_into().ok()?)
+}
+
+/// A piece that an export names, and the day on which it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Named {
+    pub(super) digest: Digest,
+    pub(super) day: u16,
+}
+
+/// Bytes of a [`Named`].
+const NAMED: usize = 18;
+
+/// Where the endpoints of an export are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Endpoints {
+    /// With it.
+    Here(EndpointSet),
+    /// In these pieces, in this order.
+    Pieces(Vec<Named>),
+}
+
+/// An export without the endpoints that lie in pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Index {
+    pub(super) key: ServiceKey,
+    pub(super) version: Version,
+    pub(super) leaf: Leaf,
+    pub(super) spec: Arc<ExportSpec>,
+    pub(super) changed_at: Option<WallMillis>,
+    pub(super) endpoints: Endpoints,
+    /// The day on which it was written.
+    pub(super) day: u16,
+}
+
+impl Index {
+    /// With its endpoints.
+    pub(super) fn whole(self, endpoints: EndpointSet) -> Export {
+        Export {
+            version: self.version,
+            leaf: self.leaf,
+            spec: self.spec,
+            endpoints: Arc::new(endpoints),
+            changed_at: self.changed_at,
+        }
+    }
+
+    /// The pieces that it names.
+    pub(super) fn pieces(&self) -> &[Named] {
+        match &self.endpoints {
+            Endpoints::Here(_) => &[],
+            Endpoints::Pieces(named) => named,
+        }
+    }
+
+    /// Whether it, or a piece of it, is to be written again.
+    pub(super) fn is_fading(&self, now: Now) -> bool {
+        now.is_fading(self.day) || self.pieces().iter().any(|piece| now.is_fading(piece.day))
+    }
+}
+
+/// What is written of an export's endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Laid {
+    /// They lie in its item.
+    Here(Vec<u8>),
+    /// They lie in pieces.
+    Pieces(Vec<(Digest, Vec<u8>)>),
+}
+
+/// How the endpoints of an export are laid out.
+pub(super) fn lay(endpoints: &EndpointSet) -> Laid {
+    let cut = pieces::cut(endpoints);
+    if cut.iter().map(Vec::len).sum::<usize>() <= INLINE {
+        Laid::Here(cut.concat())
+    } else {
+        Laid::Pieces(pieces::named(cut))
+    }
+}
+
+/// Where the endpoints of an export were put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// Into its item.
+    Here(Vec<u8>),
+    /// Into these pieces.
+    Pieces(Vec<Named>),
+}
+
+/// An export.
+pub(super) fn export_row(
+    member: &Member,
+    key: &ServiceKey,
+    export: &Export,
+    endpoints: Put,
+    now: Now,
+) -> Row {
+    let (here, named) = match endpoints {
+        Put::Here(here) => (here, Vec::new()),
+        Put::Pieces(named) => (Vec::new(), named),
+    };
+    let mut pieces = Vec::with_capacity(named.len() * NAMED);
+    for Named { digest, day } in named {
+        pieces.extend(digest.0);
+        pieces.extend(day.to_be_bytes());
+    }
+    let body = ExportBody {
+        spec: Some(export.spec.as_ref().into()),
+        leaf: export.leaf.to_bytes().to_vec(),
+        changed_at: export.changed_at.map_or(0, WallMillis::unix_millis),
+        endpoints: here,
+        pieces,
+        day: now.day().into(),
+        needs: 0,
+    };
+    Row {
+        key: keys::export(member, key),
+        order: Some(export.version.into()),
+        body: body.encode_to_vec(),
+        expires_at: now.after(EXPORT_LIVES),
+    }
+}
+
+/// Reads an export.
+pub(super) fn read_export(row: &Row) -> Result<Index, Unreadable> {
+    let key = keys::read_export(&row.key.sk).ok_or(Unreadable::Key)?;
+    let body = ExportBody::decode(row.body.as_slice())?;
+    readable(body.needs)?;
+    let spec = body.spec.ok_or_else(|| Refusal::missing("spec"))?;
+    let endpoints = if body.pieces.is_empty() {
+        Endpoints::Here(pieces::join([body.endpoints.as_slice()])?)
+    } else {
+        Endpoints::Pieces(read_named(&body.pieces)?)
+    };
+    Ok(Index {
+        key,
+        version: row.order()?.version(),
+        leaf: read_leaf(&body.leaf)?,
+        spec: Arc::new(spec.try_into()?),
+        changed_at: millis(body.changed_at),
+        endpoints,
+        day: body.day.try_into().unwrap_or(u16::MAX),
+    })
+}
+
+fn read_named(bytes: &[u8]) -> Result<Vec<Named>, Unreadable> {
+    let (named, rest) = bytes.as_chunks::<NAMED>();
+    if !rest.is_empty() {
+        return Err(Unreadable::Lists("pieces"));
+    }
+    let read = |bytes: &[u8; NAMED]| {
+        let [digest @ .., high, low] = *bytes;
+        Named { digest: Digest(digest), day: u16::from_be_bytes([high, low]) }
+    };
+    Ok(named.iter().map(read).collect())
+}
+
+/// A piece of the endpoints of an export.
+pub(super) fn piece_row(member: &Member, key: &ServiceKey, digest: Digest, body: Vec<u8>, now: Now) -> Row {
+    Row { key: keys::piece(member, key, digest), order: None, body, expires_at: now.after(EXPORT_LIVES) }
+}
+
+/// What was just written into a piece is named so.
+pub(super) fn named_now(digest: Digest, now: Now) -> Named {
+    Named { digest, day: now.day() }
+}
+
+/// What a replica says of the renewals that it took.
+pub(super) fn beat_row(clusterset: &ClustersetId, beat: &Beat, now: Now) -> Row {
+    let Beat { epoch, region, number, echoes, dead, is_due, renewals } = beat;
+    let epochs = |epochs: &mut dyn Iterator<Item = &Epoch>| {
+        epochs.flat_map(|Epoch(epoch)| epoch.to_be_bytes()).collect()
+    };
+    let body = BeatBody {
+        region: region.as_ref().map(ToString::to_string).unwrap_or_default(),
+        echoed: epochs(&mut echoes.keys()),
+        echoes: echoes.values().copied().collect(),
+        dead: epochs(&mut dead.iter()),
+        is_due: *is_due,
+        members: renewals.keys().flat_map(|UidTag(tag)| *tag).collect(),
+        counts: renewals.values().map(|renewal| renewal.count).collect(),
+        // Cut, so that a renewal is never dated earlier than it was.
+        ages: renewals
+            .values()
+            .map(|renewal| renewal.age.as_millis().try_into().unwrap_or(u32::MAX))
+            .collect(),
+        needs: 0,
+    };
+    Row {
+        key: keys::said(clusterset, *epoch, Said::Beat),
+        order: Some((*number).into()),
+        body: body.encode_to_vec(),
+        expires_at: now.after(SAID_LIVES),
+    }
+}
+
+/// Reads what a replica says of the renewals that it took.
+pub(super) fn read_beat(epoch: Epoch, row: &Row) -> Result<Beat, Unreadable> {
+    let body = BeatBody::decode(row.body.as_slice())?;
+    readable(body.needs)?;
+    let region =
+        if body.region.is_empty() { None } else { Some(Region::new(body.region).map_err(Refusal::from)?) };
+    let echoed = read_epochs(&body.echoed, "echoes")?;
+    let members = read_tags(&body.members, "renewals")?;
+    if echoed.len() != body.echoes.len() {
+        return Err(Unreadable::Lists("echoes"));
+    }
+    if members.len() != body.counts.len() || members.len() != body.ages.len() {
+        return Err(Unreadable::Lists("renewals"));
+    }
+    let renewals = members.into_iter().map(UidTag).zip(body.counts.into_iter().zip(body.ages));
+    Ok(Beat {
+        epoch,
+        region,
+        number: row.order()?.number(),
+        echoes: echoed.into_iter().zip(body.echoes).collect(),
+        dead: read_epochs(&body.dead, "dead")?.into_iter().collect::<BTreeSet<_>>(),
+        is_due: body.is_due,
+        renewals: renewals
+            .map(|(member, (count, age))| (member, Renewal { count, age: Duration::from_millis(age.into()) }))
+            .collect::<BTreeMap<_, _>>(),
+    })
+}
+
+fn read_epochs(bytes: &[u8], list: &'static str) -> Result<Vec<Epoch>, Unreadable> {
+    let (epochs, rest) = bytes.as_chunks();
+    if !rest.is_empty() {
+        return Err(Unreadable::Lists(list));
+    }
+    Ok(epochs.iter().map(|epoch| Epoch(u128::from_be_bytes(*epoch))).collect())
+}
+
+fn read_tags(bytes: &[u8], list: &'static str) -> Result<Vec<[u8; 8]>, Unreadable> {
+    let (tags, rest) = bytes.as_chunks();
+    if rest.is_empty() { Ok(tags.to_vec()) } else { Err(Unreadable::Lists(list)) }
+}
+
+/// Bytes of an entry of news.
+const ENTRY: usize = 16;
+
+/// What a replica changed. An entry without a Service has no tag of one: all bits are none.
+pub(super) fn news_row(clusterset: &ClustersetId, news: &News, now: Now) -> Row {
+    let News { epoch, first, entries } = news;
+    let mut body = NewsBody { first: *first, entries: Vec::with_capacity(entries.len() * ENTRY), needs: 0 };
+    for NewsEntry { member: UidTag(member), key } in entries {
+        body.entries.extend(member);
+        body.entries.extend(key.map_or([0; 8], |KeyTag(key)| key));
+    }
+    let told = first.saturating_add(entries.len() as u64);
+    Row {
+        key: keys::said(clusterset, *epoch, Said::News),
+        order: Some(told.into()),
+        body: body.encode_to_vec(),
+        expires_at: now.after(SAID_LIVES),
+    }
+}
+
+/// Reads what a replica changed.
+pub(super) fn read_news(epoch: Epoch, row: &Row) -> Result<News, Unreadable> {
+    let body = NewsBody::decode(row.body.as_slice())?;
+    readable(body.needs)?;
+    let (entries, rest) = body.entries.as_chunks::<ENTRY>();
+    if !rest.is_empty() {
+        return Err(Unreadable::Lists("entries"));
+    }
+    let read = |bytes: &[u8; ENTRY]| {
+        let [member @ .., a, b, c, d, e, f, g, h] = *bytes;
+        let key = [a, b, c, d, e, f, g, h];
+        NewsEntry { member: UidTag(member), key: (key != [0; 8]).then_some(KeyTag(key)) }
+    };
+    Ok(News { epoch, first: body.first, entries: entries.iter().map(read).collect() })
+}
+
+#[cfg(test)]
+mod tests;

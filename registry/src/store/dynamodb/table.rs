@@ -1,0 +1,285 @@
+//! Requests to the table, in rows. What is said here is how they are made and what became of them, not what they mean.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, DeleteRequest, KeysAndAttributes, PutRequest, ReturnValuesOnConditionCheckFailure,
+    WriteRequest,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use mcs_core::backoff::Backoff;
+use mcs_runtime::dynamodb::{Action, Class, Client, Condition, Failed as Undone, Item, Why};
+
+use super::codec::{ORDER, Order, PK, Row, SK};
+use super::keys::Key;
+use crate::store::{Failed, Wrote};
+
+/// Most writes that DynamoDB takes in one batch.
+const WRITES_A_BATCH: usize = 25;
+
+/// Most keys that are read in one batch: DynamoDB takes as many, and they give at most 3 MB of the 16 that an answer has.
+const READS_A_BATCH: usize = 100;
+
+/// So many batches of one call are under way at once.
+const BATCHES: usize = 4;
+
+/// What a batch left undone is tried again after this, then after longer pauses up to the second one. More than one
+/// layer of that there is not: what failed as a whole is tried again by the client.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A batch of which nothing more is done for so many tries is given up, after about six seconds.
+const TRIES_FOR_NOTHING: u32 = 10;
+
+/// A Query has as many pages as it has; how long all of them may take is its caller's to say, and this the end of a
+/// caller that does not.
+const WHOLE_QUERY: Duration = Duration::from_secs(60);
+
+/// A write is made unless what stands is newer. What is as new is written again, so that whoever repeats a write whose
+/// answer was lost is told that it was made.
+const UNLESS_NEWER: &str = "attribute_not_exists(v) OR v <= :v";
+
+/// How fresh a read is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fresh {
+    /// It may miss the writes of the last moments, and costs half.
+    Soon,
+    /// It has all that was written in this region.
+    Now,
+}
+
+/// The table.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    client: Client,
+    whole: Client,
+}
+
+impl From<Undone> for Failed {
+    fn from(undone: Undone) -> Self {
+        let reason = undone.to_string();
+        match undone.why {
+            Why::TimedOut { limit } => Self::TimedOut { limit },
+            Why::Away { .. } | Why::NoCredentials { .. } => Self::Away { reason },
+            Why::Throttled { .. } => Self::Throttled { reason },
+            Why::NoTable { .. } | Why::AccessDenied { .. } | Why::Refused { .. } => Self::Refused { reason },
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn new(client: Client) -> Self {
+        let whole = client.with_total(WHOLE_QUERY);
+        Self { client, whole }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.client.table()
+    }
+
+    /// Writes a row, unless a newer one stands.
+    pub(super) async fn put(&self, class: Class, row: Row) -> Result<Wrote, Failed> {
+        let request = self.client.sdk().put_item().table_name(self.name());
+        let request = match row.order {
+            None => request,
+            Some(order) => request
+                .condition_expression(UNLESS_NEWER)
+                .expression_attribute_values(":v", order.value())
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::None),
+        };
+        let request = request.set_item(Some(row.item()));
+        Ok(wrote(self.client.write(class, Action::PutItem, || request.clone().send()).await?))
+    }
+
+    /// Deletes a row, unless a newer one stands.
+    pub(super) async fn delete(&self, class: Class, key: Key, order: Order) -> Result<Wrote, Failed> {
+        let request = self
+            .client
+            .sdk()
+            .delete_item()
+            .table_name(self.name())
+            .set_key(Some(key_item(key)))
+            .condition_expression(UNLESS_NEWER)
+            .expression_attribute_values(":v", order.value());
+        Ok(wrote(self.client.write(class, Action::DeleteItem, || request.clone().send()).await?))
+    }
+
+    /// One item.
+    pub(super) async fn get(&self, class: Class, key: Key, fresh: Fresh) -> Result<Option<Item>, Failed> {
+        let request = self
+            .client
+            .sdk()
+            .get_item()
+            .table_name(self.name())
+            .set_key(Some(key_item(key)))
+            .consistent_read(fresh == Fresh::Now);
+        let answer = self.client.call(class, Action::GetItem, || request.clone().send()).await?;
+        Ok(answer.item.filter(|item| !item.is_empty()))
+    }
+
+    /// All items of a partition whose sort keys begin so, of all pages, or none.
+    pub(super) async fn query(
+        &self,
+        class: Class,
+        pk: String,
+        begins: Option<&str>,
+        fresh: Fresh,
+    ) -> Result<Vec<Item>, Failed> {
+        let text = AttributeValue::S;
+        let request: QueryFluentBuilder = self
+            .client
+            .sdk()
+            .query()
+            .table_name(self.name())
+            .consistent_read(fresh == Fresh::Now)
+            .expression_attribute_values(":pk", text(pk));
+        let request = match begins {
+            None => request.key_condition_expression("pk = :pk"),
+            Some(begins) => request
+                .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
+                .expression_attribute_values(":sk", text(begins.to_owned())),
+        };
+        Ok(self.whole.query(class, request).await?)
+    }
+
+    /// The items of these keys that are there.
+    pub(super) async fn get_all(&self, keys: BTreeSet<Key>) -> Result<BTreeMap<Key, Item>, Failed> {
+        let keys: Vec<Item> = keys.into_iter().map(key_item).collect();
+        let batches: Vec<Vec<Item>> = keys.chunks(READS_A_BATCH).map(<[Item]>::to_vec).collect();
+        let read = stream::iter(batches.into_iter().map(|batch| self.get_batch(batch))).buffered(BATCHES);
+        read.try_fold(BTreeMap::new(), |mut all, some| async move {
+            all.extend(some);
+            Ok(all)
+        })
+        .await
+    }
+
+    async fn get_batch(&self, mut keys: Vec<Item>) -> Result<BTreeMap<Key, Item>, Failed> {
+        let mut read = BTreeMap::new();
+        let mut tries = Tries::new(Action::BatchGetItem);
+        loop {
+            let left = keys.len();
+            let asked = KeysAndAttributes::builder().set_keys(Some(keys)).build().map_err(cannot_be)?;
+            let request = self.client.sdk().batch_get_item().request_items(self.name(), asked);
+            let answer =
+                self.client.call(Class::Bulk, Action::BatchGetItem, || request.clone().send()).await?;
+            for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
+                if let Some(key) = key_of(&item) {
+                    read.insert(key, item);
+                }
+            }
+            keys = answer.unprocessed_keys.into_iter().flatten().flat_map(|(_, left)| left.keys).collect();
+            if keys.is_empty() {
+                return Ok(read);
+            }
+            tries.again(keys.len() < left).await?;
+        }
+    }
+
+    /// Writes rows, whatever stands. They are of different keys. `written` is told of those of each batch that is done.
+    pub(super) async fn put_all(&self, rows: Vec<Row>, written: impl Fn(&[Key])) -> Result<(), Failed> {
+        let put = |row: Row| {
+            let key = row.key.clone();
+            let put = PutRequest::builder().set_item(Some(row.item())).build().map_err(cannot_be)?;
+            Ok((key, WriteRequest::builder().put_request(put).build()))
+        };
+        self.write_all(rows.into_iter().map(put).collect::<Result<_, Failed>>()?, written).await
+    }
+
+    /// Deletes items, whatever stands.
+    pub(super) async fn delete_all(&self, keys: BTreeSet<Key>) -> Result<(), Failed> {
+        let delete = |key: Key| {
+            let request =
+                DeleteRequest::builder().set_key(Some(key_item(key.clone()))).build().map_err(cannot_be)?;
+            Ok((key, WriteRequest::builder().delete_request(request).build()))
+        };
+        self.write_all(keys.into_iter().map(delete).collect::<Result<_, Failed>>()?, |_| {}).await
+    }
+
+    async fn write_all(
+        &self,
+        writes: Vec<(Key, WriteRequest)>,
+        written: impl Fn(&[Key]),
+    ) -> Result<(), Failed> {
+        let batches = writes.chunks(WRITES_A_BATCH).map(|batch| {
+            let (keys, requests): (Vec<_>, Vec<_>) = batch.iter().cloned().unzip();
+            let written = &written;
+            async move {
+                self.write_batch(requests).await?;
+                written(&keys);
+                Ok(())
+            }
+        });
+        stream::iter(batches.collect::<Vec<_>>()).buffer_unordered(BATCHES).try_collect::<()>().await
+    }
+
+    async fn write_batch(&self, mut requests: Vec<WriteRequest>) -> Result<(), Failed> {
+        let mut tries = Tries::new(Action::BatchWriteItem);
+        loop {
+            let left = requests.len();
+            let request = self.client.sdk().batch_write_item().request_items(self.name(), requests);
+            let answer =
+                self.client.call(Class::Bulk, Action::BatchWriteItem, || request.clone().send()).await?;
+            requests = answer.unprocessed_items.into_iter().flatten().flat_map(|(_, left)| left).collect();
+            if requests.is_empty() {
+                return Ok(());
+            }
+            tries.again(requests.len() < left).await?;
+        }
+    }
+}
+
+/// The pauses of a batch of which something was left undone.
+struct Tries {
+    action: Action,
+    backoff: Backoff,
+    for_nothing: u32,
+}
+
+impl Tries {
+    const fn new(action: Action) -> Self {
+        Self { action, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), for_nothing: 0 }
+    }
+
+    async fn again(&mut self, has_come_on: bool) -> Result<(), Failed> {
+        if has_come_on {
+            self.for_nothing = 0;
+            self.backoff.reset();
+        } else {
+            self.for_nothing += 1;
+        }
+        if self.for_nothing > TRIES_FOR_NOTHING {
+            let reason =
+                format!("{} left all that it was given undone, {TRIES_FOR_NOTHING} times", self.action);
+            return Err(Failed::Throttled { reason });
+        }
+        tokio::time::sleep(self.backoff.next_pause(Duration::ZERO, rand::random())).await;
+        Ok(())
+    }
+}
+
+fn wrote<T>(condition: Condition<T>) -> Wrote {
+    match condition {
+        Condition::Held(_) => Wrote::Taken,
+        Condition::Failed(_) => Wrote::Older,
+    }
+}
+
+fn key_item(key: Key) -> Item {
+    let text = AttributeValue::S;
+    Item::from([(PK.to_owned(), text(key.pk)), (SK.to_owned(), text(key.sk))])
+}
+
+fn key_of(item: &Item) -> Option<Key> {
+    let text = |name: &str| item.get(name)?.as_s().ok().cloned();
+    Some(Key { pk: text(PK)?, sk: text(SK)? })
+}
+
+/// A request without what it must have: none is made so.
+fn cannot_be(error: impl std::error::Error) -> Failed {
+    Failed::Refused { reason: error.to_string() }
+}
+
+const _: () = assert!(ORDER.len() == 1, "the condition names the attribute");
