@@ -4,21 +4,34 @@
 //! - [`Client::call`], [`Client::write`], [`Client::query`]: one call within its limits, tried again where that may
 //!   help, and what became of it
 //! - [`Failed`]: why it was not done, in one line that says what, where and what to do
+//! - [`check`], [`until_usable`]: whether a table can be used, asked when a program starts
+//! - [`prepare`]: a table that is made and set up where it is not
 //!
 //! The SDK has no time limit of its own for a whole call and tries again by itself; here each call has a limit, and
-//! there is one layer that tries again. TLS is rustls with aws-lc.
+//! there is one layer that tries again (`tries`). TLS is rustls with aws-lc.
 
 mod call;
+mod check;
+mod create;
+mod credentials;
 #[cfg(feature = "dynamodb-double")]
 pub mod double;
 mod failed;
 mod settings;
+mod tries;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::tries::Tries;
+
 pub use self::call::{Action, Class, Condition, Item};
+pub use self::check::{PROBED, Unusable, check, until_usable};
+pub use self::create::{
+    CREATE_LIMIT, Created, EXPIRES_AT, NoTimeToLive, Prepared, TimeToLive, create_table, prepare,
+    until_active,
+};
 pub use self::failed::{Failed, Why};
 pub use self::settings::{Flags, Limits, NoClient, Settings, endpoint, table_name};
 
@@ -28,6 +41,8 @@ pub struct Client {
     sdk: aws_sdk_dynamodb::Client,
     place: Arc<Place>,
     limits: Limits,
+    /// What clones share of their tries.
+    tries: Arc<Tries>,
 }
 
 /// Where calls go, as messages name it.
@@ -90,3 +105,6 @@ impl fmt::Debug for Client {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod testing;

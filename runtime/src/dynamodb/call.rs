@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -10,6 +12,7 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::AttributeValue;
+use tokio::time::Sleep;
 
 use super::{Client, Failed, Why};
 
@@ -135,12 +138,8 @@ impl Client {
         F: Future<Output = Result<T, SdkError<E>>>,
         E: Error + ProvideErrorMetadata + 'static,
     {
-        let whole = self.tries(class, action, send);
-        match tokio::time::timeout(self.limits.total, whole).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err((why, _))) => Err(self.failed(action, why)),
-            Err(_) => Err(self.failed(action, Why::TimedOut { limit: self.limits.total })),
-        }
+        let over = pin!(tokio::time::sleep(self.limits.total));
+        self.tries(class, action, over, send).await.map_err(|ended| self.failed(action, ended.why))
     }
 
     /// Makes a write with a condition.
@@ -157,17 +156,16 @@ impl Client {
         F: Future<Output = Result<T, SdkError<E>>>,
         E: Error + ProvideErrorMetadata + Conditional + 'static,
     {
-        let whole = self.tries(class, action, send);
-        match tokio::time::timeout(self.limits.total, whole).await {
-            Ok(Ok(answer)) => Ok(Condition::Held(answer)),
-            Ok(Err((why, error))) => {
-                let standing = error.as_service_error().and_then(Conditional::failed_condition);
-                match standing {
+        let over = pin!(tokio::time::sleep(self.limits.total));
+        match self.tries(class, action, over, send).await {
+            Ok(answer) => Ok(Condition::Held(answer)),
+            Err(Ended { why, error }) => {
+                let answered = error.as_ref().and_then(SdkError::as_service_error);
+                match answered.and_then(Conditional::failed_condition) {
                     Some(item) => Ok(Condition::Failed(item.cloned())),
                     None => Err(self.failed(action, why)),
                 }
             }
-            Err(_) => Err(self.failed(action, Why::TimedOut { limit: self.limits.total })),
         }
     }
 
@@ -177,38 +175,74 @@ impl Client {
     /// # Errors
     /// Why it was not read to its end.
     pub async fn query(&self, class: Class, request: QueryFluentBuilder) -> Result<Vec<Item>, Failed> {
-        let (action, limit) = (Action::Query, self.limits.total);
-        let all = async {
-            let (mut items, mut from) = (Vec::new(), None);
-            loop {
-                let page = request.clone().set_exclusive_start_key(from);
-                let read = self.tries(class, action, || page.clone().send()).await;
-                let page = read.map_err(|(why, _)| self.failed(action, why))?;
-                items.extend(page.items.unwrap_or_default());
-                match page.last_evaluated_key {
-                    Some(key) if !key.is_empty() => from = Some(key),
-                    _ => return Ok(items),
-                }
+        let action = Action::Query;
+        let mut over = pin!(tokio::time::sleep(self.limits.total));
+        let (mut items, mut from) = (Vec::new(), None);
+        loop {
+            let page = request.clone().set_exclusive_start_key(from);
+            let read = self.tries(class, action, over.as_mut(), || page.clone().send()).await;
+            let page = read.map_err(|ended| self.failed(action, ended.why))?;
+            items.extend(page.items.unwrap_or_default());
+            match page.last_evaluated_key {
+                Some(key) if !key.is_empty() => from = Some(key),
+                _ => return Ok(items),
             }
-        };
-        let late = || Err(self.failed(action, Why::TimedOut { limit }));
-        tokio::time::timeout(limit, all).await.unwrap_or_else(|_| late())
+        }
     }
 
+    /// Tries until it is done, given up, or `over`.
     async fn tries<T, E, F>(
         &self,
-        _class: Class,
+        class: Class,
         action: Action,
+        mut over: Pin<&mut Sleep>,
         send: impl Fn() -> F,
-    ) -> Result<T, (Why, SdkError<E>)>
+    ) -> Result<T, Ended<E>>
     where
         F: Future<Output = Result<T, SdkError<E>>>,
         E: Error + ProvideErrorMetadata + 'static,
     {
-        send().await.map_err(|error| (Why::read(&error, action, &self.place, self.limits.attempt), error))
+        let late = || Ended { why: Why::TimedOut { limit: self.limits.total }, error: None };
+        let _place = tokio::select! {
+            biased;
+            place = self.tries.begin(class) => place,
+            () = &mut over => return Err(late()),
+        };
+        let mut tries = 0;
+        loop {
+            let tried = tokio::select! {
+                biased;
+                tried = send() => tried,
+                () = &mut over => return Err(late()),
+            };
+            let error = match tried {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let why = Why::read(&error, action, &self.place, self.limits.attempt);
+            tries += 1;
+            let Some(pause) = self.tries.again(class, tries, &why) else {
+                return Err(Ended { why, error: Some(error) });
+            };
+            tokio::select! {
+                biased;
+                () = &mut over => return Err(Ended { why, error: Some(error) }),
+                () = tokio::time::sleep(pause.mul_f64(rand::random())) => {}
+            }
+        }
     }
 
     fn failed(&self, action: Action, why: Why) -> Failed {
-        Failed { action, place: self.place.clone(), why }
+        Failed { action, place: Arc::clone(&self.place), why }
     }
 }
+
+/// How a call ended that was not done.
+struct Ended<E> {
+    why: Why,
+    /// What the SDK said; none where the time was over first.
+    error: Option<SdkError<E>>,
+}
+
+#[cfg(test)]
+mod tests;

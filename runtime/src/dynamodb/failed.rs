@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
 use super::{Action, Place};
@@ -88,35 +89,75 @@ impl Why {
             SdkError::DispatchFailure(failure) if failure.is_timeout() => Self::TimedOut { limit },
             SdkError::ServiceError(answer) => {
                 let status = answer.raw().status().as_u16();
-                let code = answer.err().code().unwrap_or("no code").to_owned();
+                let code = answer.err().code().map_or_else(|| format!("HTTP {status}"), str::to_owned);
                 let reason = one_line(answer.err().message().unwrap_or("no reason given"));
                 Self::answered(status, code, reason, action, place)
             }
-            other => Self::Away { reason: causes(other) },
+            other if credentials(other).is_some() => {
+                Self::NoCredentials { reason: causes(credentials(other)) }
+            }
+            other => Self::Away { reason: causes(Some(other)) },
         }
     }
 
     fn answered(status: u16, code: String, reason: String, action: Action, place: &Place) -> Self {
         match code.as_str() {
             "ThrottlingException"
+            | "Throttling"
             | "ProvisionedThroughputExceededException"
             | "RequestLimitExceeded"
-            | "LimitExceededException" => Self::Throttled { reason: format!("{code}: {reason}") },
-            "ResourceNotFoundException" => Self::NoTable { table_flag: place.flags.table },
+            | "LimitExceededException"
+            | "TransactionConflictException"
+            | "ReplicatedWriteConflictException" => Self::Throttled { reason: format!("{code}: {reason}") },
+            "TransactionCanceledException" if cancelled_for_load(&reason) => {
+                Self::Throttled { reason: format!("{code}: {reason}") }
+            }
+            "ResourceNotFoundException" | "TableNotFoundException" => {
+                Self::NoTable { table_flag: place.flags.table }
+            }
             "AccessDeniedException" => Self::AccessDenied { action, reason },
+            "UnrecognizedClientException"
+            | "InvalidClientTokenId"
+            | "InvalidSignatureException"
+            | "IncompleteSignatureException"
+            | "MissingAuthenticationTokenException"
+            | "ExpiredTokenException" => Self::NoCredentials { reason: format!("{code}: {reason}") },
             _ if status >= 500 => Self::Away { reason: format!("{code}: {reason}") },
             _ => Self::Refused { code, reason },
         }
     }
 }
 
-/// An error and its causes in one line; of a cause that its parent has told already, nothing.
-fn causes(error: &dyn Error) -> String {
-    let mut line = one_line(&error.to_string());
-    let mut cause = error.source();
+/// Whether a transaction was cancelled for the load alone. The reason lists a code for each of its items.
+fn cancelled_for_load(reason: &str) -> bool {
+    let has = |code: &str| reason.contains(code);
+    (has("ThrottlingError") || has("ProvisionedThroughputExceeded") || has("TransactionConflict"))
+        && !has("ConditionalCheckFailed")
+        && !has("ValidationError")
+}
+
+/// The failure to find credentials, if that is what an error comes of.
+fn credentials<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<CredentialsError>() {
+            return Some(error);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// An error and its causes in one line; of a cause that its parent has told already, nothing. Not the SDK's own way to
+/// show causes: that adds requests and answers as a program has them, which may be long and hold anything.
+fn causes(error: Option<&(dyn Error + 'static)>) -> String {
+    let mut line = String::new();
+    let mut cause = error;
     while let Some(error) = cause {
         let text = one_line(&error.to_string());
-        if !line.contains(&text) {
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
             let _ = write!(line, ": {text}");
         }
         cause = error.source();
@@ -127,3 +168,6 @@ fn causes(error: &dyn Error) -> String {
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests;

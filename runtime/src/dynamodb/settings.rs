@@ -8,6 +8,7 @@ use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, ConfigLoader, Region};
 use axum::http::Uri;
 
+use super::credentials::Lasting;
 use super::{Client, Place};
 
 /// The region is looked for at most this long where no flag gives it: AWS's chain ends at the metadata service of the
@@ -85,17 +86,10 @@ impl Settings {
     }
 
     /// A client by what else is in `loader`.
-    pub(super) async fn connect_with(self, loader: ConfigLoader) -> Result<Client, NoClient> {
+    pub(super) async fn connect_with(self, mut loader: ConfigLoader) -> Result<Client, NoClient> {
         let Self { table, region, endpoint, limits, flags } = self;
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(limits.connect)
-            .operation_attempt_timeout(limits.attempt);
-        let mut loader = loader.retry_config(RetryConfig::disabled()).timeout_config(timeouts.build());
         if let Some(region) = region {
             loader = loader.region(Region::new(region));
-        }
-        if let Some(endpoint) = &endpoint {
-            loader = loader.endpoint_url(endpoint);
         }
         let loaded = tokio::time::timeout(REGION_LIMIT, loader.load()).await.ok();
         let Some((config, region)) = loaded.and_then(|config| {
@@ -105,8 +99,21 @@ impl Settings {
             return Err(NoClient::NoRegion { table, flags });
         };
         let endpoint = endpoint.or_else(|| config.endpoint_url().map(str::to_owned));
-        let sdk = aws_sdk_dynamodb::Client::new(&config);
-        Ok(Client { sdk, place: Arc::new(Place { table, region, endpoint, flags }), limits })
+        // Of this service alone: whoever gives the credentials (STS, a metadata service) has the SDK's own endpoint,
+        // limits and tries.
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(limits.connect)
+            .operation_attempt_timeout(limits.attempt);
+        let mut service = aws_sdk_dynamodb::config::Builder::from(&config)
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts.build());
+        service.set_endpoint_url(endpoint.clone());
+        if let Some(credentials) = config.credentials_provider() {
+            service = service.credentials_provider(Lasting::new(credentials));
+        }
+        let sdk = aws_sdk_dynamodb::Client::from_conf(service.build());
+        let place = Arc::new(Place { table, region, endpoint, flags });
+        Ok(Client { sdk, place, limits, tries: Arc::default() })
     }
 }
 
@@ -141,3 +148,6 @@ pub fn endpoint(text: &str) -> Result<String, String> {
         _ => Err(form()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,13 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use dynoxide::Database;
 use http_body_util::{BodyExt, Full};
+use hyper::Request;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING};
-use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+
+use super::asked::Answer;
 
 /// An emulator.
 pub(super) struct Emulator {
@@ -22,22 +24,14 @@ pub(super) struct Emulator {
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
-/// What it answers.
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) body: Bytes,
-}
-
 impl Emulator {
     /// Starts it.
     pub(super) async fn start(stop: CancellationToken) -> Self {
         let database = Database::memory().expect("no database in memory");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("no free port");
         let address = listener.local_addr().expect("no address");
-        let serving = dynoxide::server::serve_with_shutdown(listener, database.clone(), async move {
-            stop.cancelled().await;
-        });
-        tokio::spawn(serving);
+        let stopped = stop.cancelled_owned();
+        tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database.clone(), stopped));
         Self { database, address, idle: Mutex::default() }
     }
 
@@ -63,23 +57,69 @@ impl Emulator {
         Answer { status, body }
     }
 
-    /// Calls the database past its server.
+    /// Calls the database past its server. None where it refuses.
     ///
     /// # Panics
-    /// It refuses, or this is none of the actions that it is called for.
-    pub(super) fn direct(&self, action: &str, request: Value) -> Value {
+    /// The request is none, or this is none of the actions that it is called for.
+    pub(super) fn ask(&self, action: &str, request: Value) -> Option<Value> {
         macro_rules! call {
             ($method:ident) => {{
                 let request = serde_json::from_value(request).expect("no such request");
-                let answer = self.database.$method(request).expect("the emulator refuses");
-                serde_json::to_value(answer).expect("no JSON")
+                let answer = self.database.$method(request).ok()?;
+                Some(serde_json::to_value(answer).expect("no JSON"))
             }};
         }
         match action {
             "CreateTable" => call!(create_table),
+            "DeleteItem" => call!(delete_item),
+            "DescribeTable" => call!(describe_table),
+            "DescribeTimeToLive" => call!(describe_time_to_live),
+            "GetItem" => call!(get_item),
+            "ListTables" => call!(list_tables),
+            "PutItem" => call!(put_item),
             "Scan" => call!(scan),
             other => panic!("the double does not call {other} itself"),
         }
+    }
+
+    /// Makes a table.
+    pub(super) fn create_table(&self, name: &str) {
+        let key = |name: &str| json!({"AttributeName": name, "AttributeType": "S"});
+        let request = json!({
+            "TableName": name,
+            "AttributeDefinitions": [key("pk"), key("sk")],
+            "KeySchema": [
+                {"AttributeName": "pk", "KeyType": "HASH"},
+                {"AttributeName": "sk", "KeyType": "RANGE"},
+            ],
+            "BillingMode": "PAY_PER_REQUEST",
+        });
+        self.ask("CreateTable", request).expect("the table exists");
+    }
+
+    pub(super) fn tables(&self) -> Vec<String> {
+        let answer = self.ask("ListTables", json!({})).unwrap_or_default();
+        let names = answer["TableNames"].as_array().into_iter().flatten();
+        names.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    pub(super) fn has_table(&self, name: &str) -> bool {
+        self.ask("DescribeTable", json!({"TableName": name})).is_some()
+    }
+
+    /// One item, where it is there.
+    pub(super) fn item(&self, table: &str, key: &Value) -> Option<Value> {
+        let mut answer = self.ask("GetItem", json!({"TableName": table, "Key": key}))?;
+        answer.get_mut("Item").map(Value::take).filter(Value::is_object)
+    }
+
+    /// Makes an item be this; none: be gone.
+    pub(super) fn set(&self, table: &str, key: &Value, item: Option<&Value>) {
+        let done = match item {
+            Some(item) => self.ask("PutItem", json!({"TableName": table, "Item": item})),
+            None => self.ask("DeleteItem", json!({"TableName": table, "Key": key})),
+        };
+        done.expect("the emulator refuses what it had itself");
     }
 
     /// All items of a table, by their keys.
@@ -90,7 +130,7 @@ impl Emulator {
             if !from.is_null() {
                 request["ExclusiveStartKey"] = from;
             }
-            let mut page = self.direct("Scan", request);
+            let mut page = self.ask("Scan", request).expect("no such table");
             if let Some(Value::Array(read)) = page.get_mut("Items").map(Value::take) {
                 items.extend(read);
             }
@@ -101,6 +141,10 @@ impl Emulator {
         }
         items.sort_by_cached_key(|item| [item["pk"].to_string(), item["sk"].to_string()]);
         items
+    }
+
+    pub(super) fn sweep_expired(&self) -> usize {
+        self.database.sweep_ttl().expect("the emulator cannot sweep")
     }
 
     fn idle(&self) -> Option<SendRequest<Full<Bytes>>> {

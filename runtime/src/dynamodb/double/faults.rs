@@ -1,0 +1,183 @@
+//! What goes wrong, as the test says, now.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::watch;
+
+use crate::dynamodb::Action;
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// `ThrottlingException`, not done.
+    Throttled,
+    /// `ProvisionedThroughputExceededException`, not done.
+    ThroughputExceeded,
+    /// `InternalServerError`, status 500, not done.
+    InternalError,
+    /// Status 503 without a word of DynamoDB, as from a load balancer; not done.
+    Unavailable,
+    /// `AccessDeniedException`, not done.
+    Denied,
+    /// `ExpiredTokenException`, not done.
+    ExpiredToken,
+    /// No answer ever, not done.
+    Silence,
+    /// Waits until this rule is gone, and is done then.
+    Held,
+    /// Done, and the connection ends before the answer.
+    LostAnswer,
+    /// The connection ends, not done.
+    Reset,
+    /// Done this much later.
+    Late(Duration),
+    /// Of a batch, every second item is left undone and named as such; done, of anything else.
+    Unprocessed,
+}
+
+/// Whom a fault befalls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    fault: Fault,
+    share: f64,
+    actions: Vec<Action>,
+    spared: u64,
+    times: u64,
+}
+
+impl Rule {
+    /// Every call.
+    pub const fn new(fault: Fault) -> Self {
+        Self { fault, share: 1.0, actions: Vec::new(), spared: 0, times: u64::MAX }
+    }
+
+    /// About this share of them, from 0 to 1, by the seed.
+    #[must_use]
+    pub fn share(self, share: f64) -> Self {
+        Self { share, ..self }
+    }
+
+    /// Only these actions.
+    #[must_use]
+    pub fn of(self, actions: &[Action]) -> Self {
+        Self { actions: actions.to_vec(), ..self }
+    }
+
+    /// None of the next so many.
+    #[must_use]
+    pub fn after(self, spared: u64) -> Self {
+        Self { spared, ..self }
+    }
+
+    /// Only the next so many, after those that are spared.
+    #[must_use]
+    pub fn times(self, times: u64) -> Self {
+        Self { times, ..self }
+    }
+}
+
+/// What becomes of connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Door {
+    /// They are served.
+    #[default]
+    Open,
+    /// They are refused, as on a port where nobody listens; those that are open end.
+    Refusing,
+    /// They are made, and nothing is ever answered on them, nor on those that are open: not until the door changes, when they all end.
+    Silent,
+}
+
+/// The faults of a double.
+#[derive(Debug)]
+pub struct Faults {
+    state: Mutex<State>,
+    /// Counts changes of the rules.
+    changes: watch::Sender<u64>,
+    door: watch::Sender<Door>,
+}
+
+#[derive(Debug)]
+struct State {
+    rules: Vec<Rule>,
+    random: StdRng,
+}
+
+impl Faults {
+    pub(super) fn new(seed: u64) -> Self {
+        let state = State { rules: Vec::new(), random: StdRng::seed_from_u64(seed) };
+        Self { state: Mutex::new(state), changes: watch::Sender::default(), door: watch::Sender::default() }
+    }
+
+    /// One more fault; of those that befall a call, delays add up, and of the others the first counts.
+    pub fn add(&self, rule: Rule) {
+        self.change(|rules| rules.push(rule));
+    }
+
+    /// No call of this kind is allowed any more.
+    pub fn deny(&self, action: Action) {
+        self.add(Rule::new(Fault::Denied).of(&[action]));
+    }
+
+    /// No faults of calls any more; the door stays as it is.
+    pub fn clear(&self) {
+        self.change(Vec::clear);
+    }
+
+    /// What becomes of connections from now on.
+    pub fn door(&self, door: Door) {
+        self.door.send_replace(door);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Rule>)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).rules);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn watch_door(&self) -> watch::Receiver<Door> {
+        self.door.subscribe()
+    }
+
+    /// What befalls a call now: a delay, and a fault.
+    pub(super) fn befall(&self, action: &str) -> (Duration, Option<Fault>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { rules, random } = &mut *state;
+        let (mut delay, mut fault) = (Duration::ZERO, None);
+        for rule in rules {
+            let is_meant = rule.actions.is_empty() || rule.actions.iter().any(|one| one.as_str() == action);
+            let is_late = matches!(rule.fault, Fault::Late(_));
+            if !is_meant || rule.times == 0 || (fault.is_some() && !is_late) {
+                continue;
+            }
+            if rule.spared > 0 {
+                rule.spared -= 1;
+                continue;
+            }
+            if rule.share < 1.0 && !random.random_bool(rule.share.clamp(0.0, 1.0)) {
+                continue;
+            }
+            rule.times -= 1;
+            match rule.fault {
+                Fault::Late(by) => delay += by,
+                other => fault = Some(other),
+            }
+        }
+        (delay, fault)
+    }
+
+    /// Waits until no rule holds calls of this kind.
+    pub(super) async fn released(&self, action: &str) {
+        let mut changes = self.changes.subscribe();
+        let is_held = || {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.rules.iter().any(|rule| {
+                rule.fault == Fault::Held
+                    && (rule.actions.is_empty() || rule.actions.iter().any(|one| one.as_str() == action))
+            })
+        };
+        while is_held() && changes.changed().await.is_ok() {}
+    }
+}
