@@ -95,7 +95,7 @@ pub enum Held {
 pub type Known = BTreeMap<ServiceKey, Export>;
 
 /// The most entries of [`News`] that cost no more to write than one does.
-pub const NEWS_ENTRIES: usize = 54;
+pub const NEWS_ENTRIES: usize = 35;
 
 /// The exports of a member as they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

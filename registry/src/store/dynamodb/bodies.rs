@@ -90,6 +90,9 @@ pub(super) struct NewsBody {
     /// The entries: 8 bytes of a hash of the member's UID, 8 of one of the Service's key.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) entries: Vec<u8>,
+    /// The versions of the entries: term and sequence of each.
+    #[prost(uint64, repeated, tag = "3")]
+    pub(super) versions: Vec<u64>,
     /// The form that its reader must know.
     #[prost(uint32, tag = "15")]
     pub(super) needs: u32,

@@ -500,16 +500,17 @@ fn read_tags(bytes: &[u8], list: &'static str) -> Result<Vec<[u8; 8]>, Unreadabl
     if rest.is_empty() { Ok(tags.to_vec()) } else { Err(Unreadable::Lists(list)) }
 }
 
-/// Bytes of an entry of news.
+/// Bytes of an entry of news, without its version.
 const ENTRY: usize = 16;
 
 /// What a replica changed. An entry without a Service has no tag of one: all bits are none.
 pub(super) fn news_row(clusterset: &ClustersetId, news: &News, now: Now) -> Row {
     let News { epoch, first, entries } = news;
-    let mut body = NewsBody { first: *first, entries: Vec::with_capacity(entries.len() * ENTRY), needs: 0 };
-    for NewsEntry { member: UidTag(member), key } in entries {
+    let mut body = NewsBody { first: *first, ..NewsBody::default() };
+    for NewsEntry { member: UidTag(member), key, version } in entries {
         body.entries.extend(member);
         body.entries.extend(key.map_or([0; 8], |KeyTag(key)| key));
+        body.versions.extend([version.term, version.seq]);
     }
     let told = first.saturating_add(entries.len() as u64);
     Row {
@@ -525,15 +526,17 @@ pub(super) fn read_news(epoch: Epoch, row: &Row) -> Result<News, Unreadable> {
     let body = NewsBody::decode(row.body.as_slice())?;
     readable(body.needs)?;
     let (entries, rest) = body.entries.as_chunks::<ENTRY>();
-    if !rest.is_empty() {
+    let (versions, odd) = body.versions.as_chunks();
+    if !rest.is_empty() || !odd.is_empty() || versions.len() != entries.len() {
         return Err(Unreadable::Lists("entries"));
     }
-    let read = |bytes: &[u8; ENTRY]| {
+    let read = |(bytes, [term, seq]): (&[u8; ENTRY], &[u64; 2])| {
         let [member @ .., a, b, c, d, e, f, g, h] = *bytes;
         let key = [a, b, c, d, e, f, g, h];
-        NewsEntry { member: UidTag(member), key: (key != [0; 8]).then_some(KeyTag(key)) }
+        let key = (key != [0; 8]).then_some(KeyTag(key));
+        NewsEntry { member: UidTag(member), key, version: Version::new(*term, *seq) }
     };
-    Ok(News { epoch, first: body.first, entries: entries.iter().map(read).collect() })
+    Ok(News { epoch, first: body.first, entries: entries.iter().zip(versions).map(read).collect() })
 }
 
 #[cfg(test)]

@@ -101,6 +101,7 @@ fn news(entries: u64) -> News {
     let entry = |number: u64| NewsEntry {
         member: UidTag::of(&uid(number.into())),
         key: (!number.is_multiple_of(7)).then(|| KeyTag::of(&cart())),
+        version: Version::new(1_795_978_000, 1_000_000 + number),
     };
     News { epoch: Epoch(0xfeed), first: 1_000_000, entries: (0..entries).map(entry).collect() }
 }
@@ -260,8 +261,11 @@ fn what_cannot_be_read_is_an_error_with_its_reason() {
         assert_eq!(read_beat(Epoch(0xfeed), &of_beat), Err(Unreadable::Lists(list)));
     }
     let mut of_news = news_row(&prod(), &news(3), NOW);
-    of_news.body = NewsBody { entries: vec![1; 17], ..NewsBody::default() }.encode_to_vec();
-    assert_eq!(read_news(Epoch(0xfeed), &of_news), Err(Unreadable::Lists("entries")));
+    for (entries, versions) in [(17, 2), (16, 1), (16, 3), (32, 2)] {
+        let (entries, versions) = (vec![1; entries], vec![1; versions]);
+        of_news.body = NewsBody { entries, versions, ..NewsBody::default() }.encode_to_vec();
+        assert_eq!(read_news(Epoch(0xfeed), &of_news), Err(Unreadable::Lists("entries")));
+    }
 }
 
 #[test]
