@@ -167,14 +167,13 @@ impl Registry {
     /// Another replica took a renewal of a member, at the latest at `at` on the judging clock.
     fn renewed_elsewhere(&mut self, cluster: &ClusterId, told_by: Epoch, at: Timestamp, now: Timestamp) {
         let (judged, timing) = (self.clock.now(), self.policy.timing);
-        let (Some(member), Some(sharing)) = (self.members.get_mut(cluster), &self.sharing) else { return };
+        let Some(member) = self.members.get_mut(cluster) else { return };
         member.elsewhere.heard_at = now;
         if at <= member.lease.renewed_last() {
             return;
         }
-        // What was known before was told up to the last item but one.
-        let as_of = judged.ago(sharing.allowance(member.elsewhere.told_by, judged, timing));
-        member.lease = member.lease.renewed_at_least(timing, at, as_of, judged);
+        // Others tell the newest renewal alone, so that one between two that are known may be missing.
+        member.lease = member.lease.renewed_at_least(timing, at, at.ago(timing.beat()), judged);
         member.last_renewed = member.last_renewed.max(now.ago(judged.since(at)));
         member.elsewhere.told_by = Some(told_by);
         member.elsewhere.asked = None;
@@ -340,11 +339,18 @@ impl Unread {
 }
 
 impl Member {
-    /// Something of it is to be read.
+    /// Something of it is to be read, now.
     pub(super) fn ask_for(&mut self, keys: Keys, now: Timestamp) {
         let unread = self.elsewhere.unread.take();
         let unread = unread.unwrap_or(Unread { keys: Keys::Record, at: now, tries: 0 });
-        let at = if unread.tries == 0 { now } else { unread.at };
-        self.elsewhere.unread = Some(Unread { keys: unread.keys.and(keys), at, ..unread });
+        self.elsewhere.unread = Some(Unread { keys: unread.keys.and(keys), at: now, ..unread });
+    }
+
+    /// What was read did not fit: this is to be read again, not before `at` if it was not asked for before.
+    pub(super) fn ask_again(&mut self, keys: Keys, at: Timestamp) {
+        let unread = self.elsewhere.unread.take();
+        let unread = unread.unwrap_or(Unread { keys: Keys::Record, at, tries: 1 });
+        let (tries, at) = (unread.tries.max(1), unread.at.max(at));
+        self.elsewhere.unread = Some(Unread { keys: unread.keys.and(keys), at, tries });
     }
 }

@@ -170,10 +170,7 @@ impl Registry {
     fn read_in_full(&mut self, who: &Who, now: Timestamp) {
         let later = now + self.policy.timing.reread(0);
         match self.members.get_mut(&who.cluster).filter(|member| member.uid == who.uid) {
-            Some(member) => {
-                member.ask_for(Keys::All, now);
-                member.elsewhere.unread.iter_mut().for_each(|unread| unread.at = unread.at.max(later));
-            }
+            Some(member) => member.ask_again(Keys::All, later),
             None => self.want(who.clone(), later),
         }
     }
@@ -312,20 +309,12 @@ impl Registry {
         }
         let unsettled = provable && !fits && (!serves || record.version > member.as_of);
         let again = !torn.is_empty() || unsettled || member.elsewhere.awaited > member.as_of;
-        if !again && !matches!(member.standing, Standing::Expired { renews: true, .. }) {
-            member.elsewhere.unread = None;
-        } else if torn.is_empty() {
-            member.ask_for(Keys::Record, now);
+        let later = now + self.policy.timing.reread(0);
+        if again || matches!(member.standing, Standing::Expired { renews: true, .. }) {
+            let keys = if torn.is_empty() { Keys::Record } else { Keys::Some(torn) };
+            member.ask_again(keys, later);
         } else {
-            member.ask_for(Keys::Some(torn), now);
-        }
-        if let Some(unread) = member.elsewhere.unread.as_mut().filter(|unread| unread.tries == 0) {
-            // It was just read.
-            *unread = super::elsewhere::Unread {
-                at: now + self.policy.timing.reread(0),
-                tries: 1,
-                ..unread.clone()
-            };
+            member.elsewhere.unread = None;
         }
         self.finish(cluster, act);
         Learnt { again, rewrite }

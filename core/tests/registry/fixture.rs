@@ -8,8 +8,9 @@ use mcs_core::model::{
     ObjectKey, Part, Port, Section,
 };
 use mcs_core::registry::{
-    Op, OpOutcome, Policy, Refused, Registered, Registration, Registry, Renewed, Sizes,
+    Op, OpOutcome, Policy, Reading, Refused, Registered, Registration, Registry, Renewed, Sizes,
 };
+use mcs_core::replicas::Beat;
 use mcs_core::time::{Timestamp, WallTime};
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -33,6 +34,28 @@ impl Fixture {
 
     pub(crate) fn with(policy: Policy) -> Self {
         Self { registry: Registry::new(policy, Epoch(1), Timestamp::ZERO), log: StateLog::default(), now: 0 }
+    }
+
+    /// One of the replicas of a shared store, with a grace of ten minutes.
+    pub(crate) fn shared(epoch: u128, region_name: &str) -> Self {
+        let grace = Duration::from_secs(600);
+        let region = Some(region(region_name));
+        let registry = Registry::shared(POLICY, Epoch(epoch), region, grace, Timestamp::ZERO);
+        Self { registry, log: StateLog::default(), now: 0 }
+    }
+
+    /// Takes a refresh that brought these items, without news.
+    pub(crate) fn hear(&mut self, items: &[&Beat]) -> Reading {
+        let items: Vec<_> = items.iter().map(|beat| ((*beat).clone(), None)).collect();
+        self.registry.hear(&items, self.now())
+    }
+
+    /// Makes the own item and has it written.
+    pub(crate) fn beat(&mut self) -> Beat {
+        let now = self.now();
+        let beat = self.registry.beat(now);
+        self.registry.beat_written(beat.number, now);
+        beat
     }
 
     /// A registry whose members are active and export nothing: each registered at second 0 as 1.1.
@@ -340,7 +363,7 @@ pub(crate) fn uid_of(text: &str) -> ClusterUid {
     ClusterUid::new(text).expect("uid")
 }
 
-fn region(text: &str) -> Region {
+pub(crate) fn region(text: &str) -> Region {
     Region::new(text).expect("region")
 }
 
