@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use self::tries::Tries;
 
-pub use self::call::{Action, Class, Condition, Item};
+pub use self::call::{Action, Class, Condition, Item, Observer, Outcome};
 pub use self::check::{PROBED, Unusable, check, until_usable};
 pub use self::create::{
     CREATE_LIMIT, Created, EXPIRES_AT, NoTimeToLive, Prepared, TimeToLive, create_table, prepare,
@@ -43,6 +43,7 @@ pub struct Client {
     limits: Limits,
     /// What clones share of their tries.
     tries: Arc<Tries>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// Where calls go, as messages name it.
@@ -88,6 +89,12 @@ impl Client {
     /// How long calls may take.
     pub const fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// The same client, which tells of its requests.
+    #[must_use]
+    pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// The same client with another limit of a whole call; the connection and each try keep theirs.

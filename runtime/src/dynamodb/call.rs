@@ -95,6 +95,55 @@ pub enum Class {
     Bulk,
 }
 
+/// What became of a request; a closed set, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// [`Why::TimedOut`]
+    TimedOut,
+    /// [`Why::Away`]
+    Away,
+    /// [`Why::Throttled`]
+    Throttled,
+    /// AWS refused it; a condition that did not hold is told so too.
+    Refused,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Done, Self::TimedOut, Self::Away, Self::Throttled, Self::Refused];
+
+    /// Its name in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "ok",
+            Self::TimedOut => "timed_out",
+            Self::Away => "away",
+            Self::Throttled => "throttled",
+            Self::Refused => "refused",
+        }
+    }
+
+    const fn of(why: &Why) -> Self {
+        match why {
+            Why::TimedOut { .. } => Self::TimedOut,
+            Why::Away { .. } => Self::Away,
+            Why::Throttled { .. } => Self::Throttled,
+            Why::NoTable { .. }
+            | Why::NoCredentials { .. }
+            | Why::AccessDenied { .. }
+            | Why::Refused { .. } => Self::Refused,
+        }
+    }
+}
+
+/// Is told of each request, so of each try of a call.
+pub trait Observer: Send + Sync + 'static {
+    /// A request of this action is over.
+    fn requested(&self, action: Action, outcome: Outcome);
+}
+
 /// What became of a write with a condition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition<T> {
@@ -213,13 +262,20 @@ impl Client {
             let tried = tokio::select! {
                 biased;
                 tried = send() => tried,
-                () = &mut over => return Err(late()),
+                () = &mut over => {
+                    self.note(action, Outcome::TimedOut);
+                    return Err(late());
+                }
             };
             let error = match tried {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.note(action, Outcome::Done);
+                    return Ok(answer);
+                }
                 Err(error) => error,
             };
             let why = Why::read(&error, action, &self.place, self.limits.attempt);
+            self.note(action, Outcome::of(&why));
             tries += 1;
             let Some(pause) = self.tries.again(class, tries, &why) else {
                 return Err(Ended { why, error: Some(error) });
@@ -229,6 +285,12 @@ impl Client {
                 () = &mut over => return Err(Ended { why, error: Some(error) }),
                 () = tokio::time::sleep(pause.mul_f64(rand::random())) => {}
             }
+        }
+    }
+
+    fn note(&self, action: Action, outcome: Outcome) {
+        if let Some(observer) = &self.observer {
+            observer.requested(action, outcome);
         }
     }
 

@@ -113,7 +113,7 @@ impl Settings {
         }
         let sdk = aws_sdk_dynamodb::Client::from_conf(service.build());
         let place = Arc::new(Place { table, region, endpoint, flags });
-        Ok(Client { sdk, place, limits, tries: Arc::default() })
+        Ok(Client { sdk, place, limits, tries: Arc::default(), observer: None })
     }
 }
 

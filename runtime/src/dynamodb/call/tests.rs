@@ -1,5 +1,6 @@
 #![cfg(feature = "dynamodb-double")]
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::*;
@@ -190,4 +191,34 @@ async fn what_is_refused_is_asked_for_once() {
     let why = sent.map(drop).unwrap_err().why;
     assert!(matches!(&why, Why::Refused { code, .. } if code == "ValidationException"), "{why}");
     assert_eq!(double.calls(Action::PutItem), 1);
+}
+
+#[derive(Default)]
+struct Noted(Mutex<Vec<(Action, Outcome)>>);
+
+impl Observer for Noted {
+    fn requested(&self, action: Action, outcome: Outcome) {
+        self.0.lock().unwrap().push((action, outcome));
+    }
+}
+
+#[tokio::test]
+async fn an_observer_is_told_of_each_try() {
+    let double = Double::start().await;
+    let noted = Arc::new(Noted::default());
+    let client = double.client().await.observed(Arc::<Noted>::clone(&noted));
+    double.faults().add(Rule::new(Fault::Throttled).of(&[Action::PutItem]).times(1));
+    double.faults().add(Rule::new(Fault::InternalError).of(&[Action::PutItem]).after(1).times(1));
+    put_new(&client, "a", "text").await.unwrap();
+    put_new(&client, "a", "text").await.unwrap();
+    double.faults().add(Rule::new(Fault::Silence).of(&[Action::GetItem]));
+    get(&client.with_total(Duration::from_millis(200)), "a", true).await.unwrap_err();
+    let expected = [
+        (Action::PutItem, Outcome::Throttled),
+        (Action::PutItem, Outcome::Away),
+        (Action::PutItem, Outcome::Done),
+        (Action::PutItem, Outcome::Refused),
+        (Action::GetItem, Outcome::TimedOut),
+    ];
+    assert_eq!(*noted.0.lock().unwrap(), expected);
 }

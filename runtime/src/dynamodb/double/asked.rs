@@ -104,6 +104,11 @@ impl Asked {
         }
     }
 
+    /// Whether it names this partition key: as that of an item, or as a value of the expressions of a Query.
+    pub(super) fn names(&self, pk: &str) -> bool {
+        names(&self.body, pk)
+    }
+
     /// Tables and keys of the items that a write is about.
     pub(super) fn written(&self) -> Vec<(String, Value)> {
         let body = &self.body;
@@ -132,5 +137,19 @@ impl Asked {
             _ => {}
         }
         keys
+    }
+}
+
+fn names(value: &Value, pk: &str) -> bool {
+    match value {
+        Value::Object(parts) => parts.iter().any(|(name, part)| match name.as_str() {
+            "pk" => part["S"] == pk,
+            "ExpressionAttributeValues" => {
+                part.as_object().into_iter().flatten().any(|(_, value)| value["S"] == pk)
+            }
+            _ => names(part, pk),
+        }),
+        Value::Array(parts) => parts.iter().any(|part| names(part, pk)),
+        _ => false,
     }
 }

@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 
+use super::asked::Asked;
 use crate::dynamodb::Action;
 
 /// What happens to a call.
@@ -44,6 +45,7 @@ pub struct Rule {
     fault: Fault,
     share: f64,
     actions: Vec<Action>,
+    partition: Option<String>,
     spared: u64,
     times: u64,
 }
@@ -51,7 +53,7 @@ pub struct Rule {
 impl Rule {
     /// Every call.
     pub const fn new(fault: Fault) -> Self {
-        Self { fault, share: 1.0, actions: Vec::new(), spared: 0, times: u64::MAX }
+        Self { fault, share: 1.0, actions: Vec::new(), partition: None, spared: 0, times: u64::MAX }
     }
 
     /// About this share of them, from 0 to 1, by the seed.
@@ -66,7 +68,13 @@ impl Rule {
         Self { actions: actions.to_vec(), ..self }
     }
 
-    /// None of the next so many.
+    /// Only what names this partition key.
+    #[must_use]
+    pub fn partition(self, pk: &str) -> Self {
+        Self { partition: Some(pk.to_owned()), ..self }
+    }
+
+    /// None of the next so many, whatever befalls them otherwise.
     #[must_use]
     pub fn after(self, spared: u64) -> Self {
         Self { spared, ..self }
@@ -76,6 +84,12 @@ impl Rule {
     #[must_use]
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }
+    }
+
+    fn means(&self, asked: &Asked) -> bool {
+        let is_of = |action: &Action| action.as_str() == asked.action;
+        (self.actions.is_empty() || self.actions.iter().any(is_of))
+            && self.partition.as_ref().is_none_or(|pk| asked.names(pk))
     }
 }
 
@@ -142,18 +156,20 @@ impl Faults {
     }
 
     /// What befalls a call now: a delay, and a fault.
-    pub(super) fn befall(&self, action: &str) -> (Duration, Option<Fault>) {
+    pub(super) fn befall(&self, asked: &Asked) -> (Duration, Option<Fault>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State { rules, random } = &mut *state;
         let (mut delay, mut fault) = (Duration::ZERO, None);
         for rule in rules {
-            let is_meant = rule.actions.is_empty() || rule.actions.iter().any(|one| one.as_str() == action);
             let is_late = matches!(rule.fault, Fault::Late(_));
-            if !is_meant || rule.times == 0 || (fault.is_some() && !is_late) {
+            if !rule.means(asked) {
                 continue;
             }
             if rule.spared > 0 {
                 rule.spared -= 1;
+                continue;
+            }
+            if rule.times == 0 || (fault.is_some() && !is_late) {
                 continue;
             }
             if rule.share < 1.0 && !random.random_bool(rule.share.clamp(0.0, 1.0)) {
@@ -168,15 +184,12 @@ impl Faults {
         (delay, fault)
     }
 
-    /// Waits until no rule holds calls of this kind.
-    pub(super) async fn released(&self, action: &str) {
+    /// Waits until no rule holds it.
+    pub(super) async fn released(&self, asked: &Asked) {
         let mut changes = self.changes.subscribe();
         let is_held = || {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.rules.iter().any(|rule| {
-                rule.fault == Fault::Held
-                    && (rule.actions.is_empty() || rule.actions.iter().any(|one| one.as_str() == action))
-            })
+            state.rules.iter().any(|rule| rule.fault == Fault::Held && rule.means(asked))
         };
         while is_held() && changes.changed().await.is_ok() {}
     }

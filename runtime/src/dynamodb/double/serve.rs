@@ -11,7 +11,7 @@ use super::{Shared, imitated, units};
 
 /// Answers a request, or ends its connection.
 pub(super) async fn answer(shared: &Shared, asked: Asked) -> Result<Answer, Hangup> {
-    let (delay, fault) = shared.faults.befall(&asked.action);
+    let (delay, fault) = shared.faults.befall(&asked);
     shared.counts.called(&asked.action);
     tokio::time::sleep(delay).await;
     match fault {
@@ -23,7 +23,7 @@ pub(super) async fn answer(shared: &Shared, asked: Asked) -> Result<Answer, Hang
             Err(Hangup)
         }
         Some(Fault::Held) => {
-            shared.faults.released(&asked.action).await;
+            shared.faults.released(&asked).await;
             Ok(shared.done(asked).await)
         }
         Some(Fault::Unprocessed) => Ok(partly(shared, asked).await),

@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::asked::Asked;
 use super::*;
 use crate::dynamodb::testing::{delete, get, put, put_new, sort_keys};
 use crate::dynamodb::{Class, Condition, Why};
@@ -21,12 +22,20 @@ async fn what_is_put_is_got_and_queried_and_a_condition_that_fails_shows_what_st
     assert_eq!(double.items(TABLE).await, [item]);
 }
 
-#[tokio::test]
-async fn a_share_of_calls_is_that_of_the_seed() {
+fn asked(action: &str, body: &Value) -> Asked {
+    let target = format!("DynamoDB_20120810.{action}").parse().unwrap();
+    Asked::read(
+        [(http::HeaderName::from_static("x-amz-target"), target)].into_iter().collect(),
+        body.to_string().into(),
+    )
+}
+
+#[test]
+fn a_share_of_calls_is_that_of_the_seed() {
     let of_seed = |seed| {
         let faults = Faults::new(seed);
         faults.add(Rule::new(Fault::Throttled).share(0.5));
-        (0..1_000).map(|_| faults.befall("Query").1.is_some()).collect::<Vec<_>>()
+        (0..1_000).map(|_| faults.befall(&asked("Query", &json!({}))).1.is_some()).collect::<Vec<_>>()
     };
     let befallen = of_seed(1);
     assert_eq!(befallen, of_seed(1));
@@ -44,21 +53,38 @@ fn a_rule_befalls_the_actions_that_it_names_as_often_as_it_says_and_delays_add_u
     faults.add(late(2).of(&[Action::Query]));
     faults.add(Rule::new(Fault::Throttled).of(&[Action::Query]).after(3));
     let seven = Duration::from_millis(7);
-    let befallen: Vec<_> = (0..5).map(|_| faults.befall("Query")).collect();
+    let befallen: Vec<_> = (0..5).map(|_| faults.befall(&asked("Query", &json!({})))).collect();
     assert_eq!(
         befallen,
         [
             (seven, None),
             (seven, Some(Fault::Denied)),
             (seven, Some(Fault::Denied)),
-            (seven, None),
-            (seven, None),
+            (seven, Some(Fault::Throttled)),
+            (seven, Some(Fault::Throttled)),
         ]
     );
-    assert_eq!(faults.befall("Query"), (seven, Some(Fault::Throttled)));
-    assert_eq!(faults.befall("GetItem"), (Duration::from_millis(5), None));
+    assert_eq!(faults.befall(&asked("GetItem", &json!({}))), (Duration::from_millis(5), None));
     faults.clear();
-    assert_eq!(faults.befall("Query"), (Duration::ZERO, None));
+    assert_eq!(faults.befall(&asked("Query", &json!({}))), (Duration::ZERO, None));
+}
+
+#[test]
+fn a_rule_of_a_partition_befalls_what_names_it() {
+    let faults = Faults::new(0);
+    faults.add(Rule::new(Fault::Throttled).partition("p"));
+    let of = |pk: &str| json!({"pk": {"S": pk}, "sk": {"S": "a"}});
+    let all = |pk: &str| {
+        [
+            asked("GetItem", &json!({"TableName": TABLE, "Key": of(pk)})),
+            asked("PutItem", &json!({"TableName": TABLE, "Item": of(pk)})),
+            asked("Query", &json!({"TableName": TABLE, "ExpressionAttributeValues": {":pk": {"S": pk}}})),
+            asked("BatchWriteItem", &json!({"RequestItems": {TABLE: [{"DeleteRequest": {"Key": of(pk)}}]}})),
+            asked("BatchGetItem", &json!({"RequestItems": {TABLE: {"Keys": [of(pk)]}}})),
+        ]
+    };
+    assert_eq!(all("p").map(|one| faults.befall(&one).1), [Some(Fault::Throttled); 5]);
+    assert_eq!(all("q").map(|one| faults.befall(&one).1), [None; 5]);
 }
 
 #[tokio::test]

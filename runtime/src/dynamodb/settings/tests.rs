@@ -1,6 +1,14 @@
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::{ProvideCredentials, future};
+use axum::Router;
+use axum::routing::{get, post};
+use tokio::sync::Notify;
 
 use super::*;
+use crate::dynamodb::{Action, Class, Why};
 
 /// Set for a copy of the test binary that is the program under test; the region that it is given by its flag, if any.
 const FLAG: &str = "MCS_RUNTIME_TEST_REGION";
@@ -75,6 +83,90 @@ fn credentials_of_the_environment_are_used_with_an_endpoint_of_ones_own() {
     assert!(!told.contains("do-not-show"), "{told}");
 }
 
+/// Gives credentials as the agent of Pod Identity does, and as STS does for the token of a ServiceAccount.
+async fn credentials_server() -> String {
+    let agent = r#"{"AccessKeyId":"of-the-agent","SecretAccessKey":"s","Token":"t","Expiration":"2100-01-01T00:00:00Z"}"#;
+    let sts = "<AssumeRoleWithWebIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">\
+        <AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>of-sts</AccessKeyId>\
+        <SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>\
+        <Expiration>2100-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleWithWebIdentityResult>\
+        </AssumeRoleWithWebIdentityResponse>";
+    let router = Router::new().route("/agent", get(async move || agent)).route("/", post(async move || sts));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(axum::serve(listener, router).into_future());
+    format!("http://{address}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_found_where_aws_looks_for_them() {
+    let server = credentials_server().await;
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let token = write("token", "a token");
+    let profile =
+        write("credentials", "[default]\naws_access_key_id = of-a-file\naws_secret_access_key = s\n");
+    let agent = format!("{server}/agent");
+    let cases: [(&str, &[(&str, &str)]); 4] = [
+        ("environment", &[("AWS_ACCESS_KEY_ID", "of-the-environment"), ("AWS_SECRET_ACCESS_KEY", "s")]),
+        ("profile", &[("AWS_SHARED_CREDENTIALS_FILE", &profile)]),
+        (
+            "web identity",
+            &[
+                ("AWS_WEB_IDENTITY_TOKEN_FILE", &token),
+                ("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/test"),
+                ("AWS_ENDPOINT_URL_STS", &server),
+            ],
+        ),
+        ("container", &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", &agent)]),
+    ];
+    for (kind, environment) in cases {
+        let told = program("eu-west-1", environment);
+        assert!(told.ends_with("Connection refused (os error 111)"), "{kind}: {told}");
+    }
+}
+
+/// Gives credentials when it is told to, and counts how often it was asked.
+#[derive(Clone, Debug, Default)]
+struct Slow(Arc<(Notify, AtomicU32)>);
+
+impl ProvideCredentials for Slow {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            let (answer, asked) = &*self.0;
+            asked.fetch_add(1, Ordering::Relaxed);
+            answer.notified().await;
+            Ok(Credentials::new("key", "secret", None, None, "test"))
+        })
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_take_longer_than_a_call_are_there_for_a_later_one() {
+    let slow = Slow::default();
+    let loader = aws_config::defaults(BehaviorVersion::latest()).credentials_provider(slow.clone());
+    let limits = Limits::within(Duration::from_millis(500));
+    let client = Settings { limits, ..settings(Some("eu-west-1")) }.connect_with(loader).await.unwrap();
+    let call = async |client: &Client| {
+        let request = client.sdk().describe_table().table_name(client.table());
+        let sent = client.call(Class::Urgent, Action::DescribeTable, || request.clone().send()).await;
+        sent.map(drop).unwrap_err().why
+    };
+    let late = call(&client).await;
+    assert!(matches!(late, Why::TimedOut { .. }), "{late}");
+    slow.0.0.notify_one();
+    let sent = call(&client.with_total(Duration::from_secs(60))).await;
+    assert!(matches!(sent, Why::Away { .. }), "{sent}");
+    assert_eq!(slow.0.1.load(Ordering::Relaxed), 1);
+}
+
 /// The program itself, when the test binary was started for it.
 #[test]
 #[ignore = "started by the tests above"]
@@ -90,7 +182,7 @@ fn the_program_of_the_tests_above() {
             Err(refused) => return println!("told: {refused}"),
         };
         let request = client.sdk().query().table_name(client.table()).key_condition_expression("pk = :pk");
-        match client.query(super::super::Class::Bulk, request).await {
+        match client.query(Class::Bulk, request).await {
             Ok(_) => println!("told: nothing"),
             Err(failed) => println!("told: {failed}"),
         }
