@@ -1,5 +1,7 @@
 //! Flags → [`Config`]. Every flag has a variable `DYN_MCS_<FLAG>`.
 
+mod store;
+
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use mcs_runtime::tls::TlsArgs;
 use mcs_runtime::{logs, program};
 use tracing::warn;
 
-use crate::store::Memory;
+pub use self::store::{Kind, StoreArgs};
 use crate::{Config, Listeners};
 
 /// Fewer active clusters than this are never held: among two, one silent cluster is half of them.
@@ -50,9 +52,9 @@ pub struct Args {
     /// Address of the admin port with /metrics, /healthz and /readyz, always plaintext
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:9091")]
     pub admin_listen: Listen,
-    /// Where records are kept. `memory`: in one replica; after a restart the controllers bring everything back
-    #[arg(long, value_enum, default_value_t = Store::Memory)]
-    pub store: Store,
+    /// Where records are kept.
+    #[command(flatten)]
+    pub store: StoreArgs,
     /// Leases, and when they are judged.
     #[command(flatten)]
     pub leases: LeaseArgs,
@@ -117,13 +119,6 @@ pub struct LimitArgs {
 const DEFAULT_LEASE_TEXT: &str = "30s";
 const _: () = assert!(DEFAULT_LEASE.as_secs() == 30, "the default of the flag is that of the core");
 
-/// A kind of store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Store {
-    /// In the memory of one replica.
-    Memory,
-}
-
 /// A share of 0 to 1, kept in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u8);
@@ -142,6 +137,7 @@ impl FromStr for Share {
 
 impl Check for Args {
     fn check(&self) -> Result<(), String> {
+        self.store.check()?;
         self.leases.check()?;
         let LeaseArgs { lease_duration, .. } = self.leases;
         if self.max_connection_age > DAY * 365 {
@@ -205,7 +201,7 @@ struct Given {
     grpc: Listen,
     rest: Listen,
     admin: Listen,
-    store: Store,
+    store: StoreArgs,
     tls: TlsArgs,
     logs: LogArgs,
 }
@@ -268,16 +264,15 @@ impl Args {
         program::run(|shutdown| async move {
             logs::init(&logs)?;
             let config = fitting(config, raise_open_files());
+            let clock = Arc::new(SystemClock);
+            let (store, _region) = store.open(config.policy.timing, clock.clone()).await?;
             let listeners = Listeners {
                 grpc: grpc.bind().await?,
                 rest: rest.bind().await?,
                 admin: admin.bind().await?,
                 tls: tls.files(),
             };
-            let store = match store {
-                Store::Memory => Arc::new(Memory::default()),
-            };
-            crate::serve(config, Arc::new(SystemClock), store, listeners, shutdown.watch()).await
+            crate::serve(config, clock, store, listeners, shutdown.watch()).await
         })
     }
 }

@@ -27,7 +27,9 @@ mod keys;
 mod pieces;
 mod table;
 
+use std::cmp;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,7 +40,7 @@ use mcs_core::rate::Rate;
 use mcs_core::replicas::{Beat, News};
 use mcs_core::time::Clock;
 use mcs_proto::convert::Member;
-use mcs_runtime::dynamodb::{Class, Client, Item};
+use mcs_runtime::dynamodb::{Class, Client, Item, PROBED};
 use mcs_runtime::logs::Sparse;
 use tokio::task::spawn_blocking;
 use tracing::warn;
@@ -66,6 +68,8 @@ pub struct DynamoDb {
     /// Pieces that were written for exports whose own items were not, and the days of that.
     begun: Mutex<BTreeMap<Key, BTreeMap<Digest, Named>>>,
     unreadable: Sparse,
+    /// Whether it could be used once.
+    is_usable: AtomicBool,
 }
 
 impl std::fmt::Debug for DynamoDb {
@@ -84,7 +88,13 @@ struct InPieces {
 impl DynamoDb {
     /// The records in the table of `client`. `clock` says when they go if nobody writes them again.
     pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
-        Self { table: Table::new(client), clock, begun: Mutex::default(), unreadable: Sparse::new(LINES) }
+        Self {
+            table: Table::new(client),
+            clock,
+            begun: Mutex::default(),
+            unreadable: Sparse::new(LINES),
+            is_usable: AtomicBool::new(false),
+        }
     }
 
     fn now(&self) -> Now {
@@ -153,10 +163,10 @@ impl DynamoDb {
         let mut there = self.begun(|begun| begun.get(&item).cloned()).unwrap_or_default();
         if let Some(Ok(standing)) = standing {
             match standing.order.cmp(&Some(order)) {
-                std::cmp::Ordering::Greater => return Ok(None),
+                cmp::Ordering::Greater => return Ok(None),
                 // Who writes again what stands may do so because a piece of it was lost.
-                std::cmp::Ordering::Equal => {}
-                std::cmp::Ordering::Less => {
+                cmp::Ordering::Equal => {}
+                cmp::Ordering::Less => {
                     let named = codec::read_export(&standing).map(|index| index.pieces().to_vec());
                     let lasting =
                         named.unwrap_or_default().into_iter().filter(|piece| !now.is_fading(piece.day));
@@ -264,9 +274,15 @@ impl Store for DynamoDb {
         true
     }
 
+    /// All that the table must be and allow is looked at until it was so once; after that, whether it answers.
     async fn check(&self) -> Result<(), Failed> {
-        let nothing = Key { pk: "check".to_owned(), sk: "check".to_owned() };
-        self.table.get(Class::Urgent, nothing, Fresh::Soon).await.map(drop)
+        if self.is_usable.load(Ordering::Relaxed) {
+            let nothing = Key { pk: PROBED.to_owned(), sk: PROBED.to_owned() };
+            return self.table.get(Class::Urgent, nothing, Fresh::Soon).await.map(drop);
+        }
+        self.table.check().await?;
+        self.is_usable.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn write(&self, member: &Member, writes: Vec<Write>) -> Result<Vec<Wrote>, Failed> {

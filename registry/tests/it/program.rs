@@ -12,9 +12,10 @@ use mcs_core::timing::Timing;
 use mcs_core::version::{Sum, Version};
 use mcs_registry::Config;
 use mcs_registry::args::Args;
+use mcs_runtime::dynamodb::double::{Double, TABLE};
 use mcs_runtime::tls::testing::Ca;
 
-use crate::started::{LIMIT, client, id, member, prod, registration};
+use crate::started::{LIMIT, client, http, id, member, prod, registration};
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mcs-registry"));
@@ -32,11 +33,17 @@ fn told(output: &Output) -> (Option<i32>, String) {
 
 #[test]
 fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 28] = [
         (&["--grpc-listen=9090"], "--grpc-listen"),
         (&["--rest-listen=::1:8080"], "--rest-listen"),
         (&["--admin-listen=here"], "--admin-listen"),
-        (&["--store=dynamodb"], "--store"),
+        (&["--store=disk"], "--store"),
+        (&["--store=dynamodb", "--dynamodb-table=ab"], "--dynamodb-table"),
+        (&["--store=dynamodb", "--dynamodb-endpoint=localhost:8000"], "--dynamodb-endpoint"),
+        (&["--store=dynamodb", "--region=eu/west"], "--region"),
+        (&["--dynamodb-table=mcs"], "--dynamodb-table"),
+        (&["--store=memory", "--dynamodb-endpoint=http://localhost:8000"], "--dynamodb-endpoint"),
+        (&["--store=dynamodb", "--region="], "--region"),
         (&["--lease-duration=30"], "--lease-duration"),
         (&["--lease-duration=10ms"], "--lease-duration"),
         (&["--mass-expiry-threshold=1.5"], "--mass-expiry-threshold"),
@@ -160,10 +167,61 @@ async fn a_lease_that_runs_out_is_logged_with_its_cluster() {
     assert_eq!(logged, expected);
 }
 
+#[test]
+fn a_table_without_a_region_ends_it_with_code_1_and_says_what_to_set() {
+    let mut program = program();
+    for name in ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"] {
+        program.env_remove(name);
+    }
+    program.env("AWS_EC2_METADATA_DISABLED", "true");
+    for file in ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"] {
+        program.env(file, "/nonexistent");
+    }
+    let (code, text) = told(&program.arg("--store=dynamodb").output().unwrap());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("--region") && text.contains("AWS_REGION"), "{text}");
+}
+
+/// Spec: a table that is not there, or may not be used, does not end it; it is used once it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_is_not_ready_before_its_table_is_there_and_keeps_records_in_it_then() {
+    let double = Double::empty(Default::default()).await;
+    let flags = [
+        "--store=dynamodb".to_owned(),
+        format!("--dynamodb-table={TABLE}"),
+        format!("--dynamodb-endpoint={}", double.endpoint()),
+    ];
+    let flags = flags.each_ref().map(String::as_str);
+    let running = Running::start_in(&double.environment(), &flags);
+    let logged = loop {
+        let line = running.lines.recv_timeout(LIMIT).unwrap();
+        if line["message"].to_string().contains("store does not take") {
+            break line["error"].to_string();
+        }
+    };
+    assert!(logged.contains("no such table") && logged.contains("--dynamodb-table"), "{logged}");
+    let ready = async || http(running.admin, "GET", "/readyz").await;
+    let (status, missing) = ready().await;
+    assert!(status.starts_with("503") && missing.contains("the store"), "{status} {missing}");
+
+    double.create_table(TABLE);
+    let waited = async { while !ready().await.0.starts_with("200") {} };
+    tokio::time::timeout(LIMIT, waited).await.unwrap();
+    let east = member("east", "u-1");
+    let register = registration(&east, Version::new(1, 1), Sum::EMPTY);
+    client(running.grpc).register(&east, &register).await.unwrap();
+    let stored = async {
+        let is_of_east = |item: &serde_json::Value| item["sk"]["S"].to_string().contains("east#");
+        while !double.items(TABLE).await.iter().any(is_of_east) {}
+    };
+    tokio::time::timeout(LIMIT, stored).await.unwrap();
+}
+
 /// The program, killed when it is dropped.
 struct Running {
     child: Child,
     grpc: SocketAddr,
+    admin: SocketAddr,
     /// What it logs after its start.
     lines: mpsc::Receiver<serde_json::Value>,
 }
@@ -174,7 +232,12 @@ impl Running {
     }
 
     fn start_with(flags: &[&str]) -> Self {
+        Self::start_in(&[], flags)
+    }
+
+    fn start_in(environment: &[(&str, String)], flags: &[&str]) -> Self {
         let mut child = program()
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .args(flags)
             .args(["--grpc-listen=127.0.0.1:0", "--rest-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
             .arg("--log-format=json")
@@ -189,9 +252,10 @@ impl Running {
                 let _ = sender.send(serde_json::from_str(&line).unwrap());
             }
         });
-        let address = |line: serde_json::Value| line["grpc"].as_str().map(|address| address.parse().unwrap());
-        let grpc = lines.iter().find_map(address).unwrap();
-        Self { child, grpc, lines }
+        let address = |line: &serde_json::Value, port: &str| line[port].as_str()?.parse().ok();
+        let found = |line: serde_json::Value| Some((address(&line, "grpc")?, address(&line, "admin")?));
+        let (grpc, admin) = lines.iter().find_map(found).unwrap();
+        Self { child, grpc, admin, lines }
     }
 }
 

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use mcs_core::backoff::Backoff;
-use mcs_runtime::dynamodb::{Action, Class, Client, Condition, Failed as Undone, Item, Why};
+use mcs_runtime::dynamodb::{self, Action, Class, Client, Condition, Failed as Undone, Item, Unusable, Why};
 
 use super::codec::{ORDER, Order, PK, Row, SK};
 use super::keys::Key;
@@ -69,6 +69,16 @@ impl From<Undone> for Failed {
     }
 }
 
+impl From<Unusable> for Failed {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Failed(undone) => undone.into(),
+            Unusable::NotActive { .. } => Self::Away { reason: unusable.to_string() },
+            Unusable::OtherKeys { .. } => Self::Refused { reason: unusable.to_string() },
+        }
+    }
+}
+
 impl Table {
     pub(super) fn new(client: Client) -> Self {
         let whole = client.with_total(WHOLE_QUERY);
@@ -77,6 +87,11 @@ impl Table {
 
     pub(super) fn name(&self) -> &str {
         self.client.table()
+    }
+
+    /// Whether it is there, and what is done here is allowed.
+    pub(super) async fn check(&self) -> Result<(), Failed> {
+        Ok(dynamodb::check(&self.client, &[Action::PutItem, Action::DeleteItem]).await?)
     }
 
     /// Writes a row, unless a newer one stands.

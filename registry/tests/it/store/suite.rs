@@ -174,23 +174,23 @@ pub(super) async fn what_nobody_wrote_is_empty(store: &dyn Store) {
     assert_eq!(store.write(&east(), Vec::new()).await, Ok(Vec::new()));
 }
 
-async fn read(store: &dyn Store, member: &Member) -> Result<Exports, Failed> {
+pub(super) async fn read(store: &dyn Store, member: &Member) -> Result<Exports, Failed> {
     store.exports(member, &Known::new()).await
 }
 
-fn members<const N: usize>(whole: [(Member, MemberRecord); N]) -> Members {
+pub(super) fn members<const N: usize>(whole: [(Member, MemberRecord); N]) -> Members {
     Members { whole: whole.into(), torn: BTreeSet::new() }
 }
 
-fn east() -> Member {
+pub(super) fn east() -> Member {
     crate::started::member("east", "uid-of-east")
 }
 
-const fn version(seq: u64) -> Version {
+pub(super) const fn version(seq: u64) -> Version {
     Version::new(1, seq)
 }
 
-fn export(name: &str, seq: u64, count: u32) -> Export {
+pub(super) fn export(name: &str, seq: u64, count: u32) -> Export {
     let (spec, endpoints) = (spec(), endpoints(count));
     let leaf = Leaf::of(&key(name), &spec, &endpoints);
     Export {
@@ -202,7 +202,7 @@ fn export(name: &str, seq: u64, count: u32) -> Export {
     }
 }
 
-fn put(name: &str, seq: u64, count: u32) -> Write {
+pub(super) fn put(name: &str, seq: u64, count: u32) -> Write {
     Write::Put(key(name), export(name, seq, count))
 }
 
@@ -210,11 +210,11 @@ fn exports<'a>(of: impl IntoIterator<Item = (&'a str, u64, u32)>) -> BTreeMap<Se
     of.into_iter().map(|(name, seq, count)| (key(name), export(name, seq, count))).collect()
 }
 
-fn whole<'a>(of: impl IntoIterator<Item = (&'a str, u64, u32)>) -> Exports {
+pub(super) fn whole<'a>(of: impl IntoIterator<Item = (&'a str, u64, u32)>) -> Exports {
     Exports { whole: exports(of), torn: BTreeSet::new() }
 }
 
-fn member_record(seq: u64, state: MemberState) -> MemberRecord {
+pub(super) fn member_record(seq: u64, state: MemberState) -> MemberRecord {
     MemberRecord {
         region: Some(Region::new("eu-west-1").unwrap()),
         version: version(seq),
@@ -224,6 +224,6 @@ fn member_record(seq: u64, state: MemberState) -> MemberRecord {
     }
 }
 
-fn record(seq: u64, state: MemberState) -> Write {
+pub(super) fn record(seq: u64, state: MemberState) -> Write {
     Write::Member(member_record(seq, state))
 }
