@@ -30,8 +30,8 @@ const BATCHES: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A batch of which nothing more is done for so many tries is given up, after about six seconds.
-const TRIES_FOR_NOTHING: u32 = 10;
+/// A batch of which nothing more is done for so many tries is given up, after about a second.
+const TRIES_FOR_NOTHING: u32 = 4;
 
 /// A Query has as many pages as it has; how long all of them may take is its caller's to say, and this the end of a
 /// caller that does not.
