@@ -98,7 +98,6 @@ impl Settings {
         }) else {
             return Err(NoClient::NoRegion { table, flags });
         };
-        let endpoint = endpoint.or_else(|| config.endpoint_url().map(str::to_owned));
         // Of this service alone: whoever gives the credentials (STS, a metadata service) has the SDK's own endpoint,
         // limits and tries.
         let timeouts = TimeoutConfig::builder()
@@ -107,11 +106,15 @@ impl Settings {
         let mut service = aws_sdk_dynamodb::config::Builder::from(&config)
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts.build());
-        service.set_endpoint_url(endpoint.clone());
+        // Else that of the environment stays, of this service or of all.
+        if let Some(endpoint) = &endpoint {
+            service = service.endpoint_url(endpoint);
+        }
         if let Some(credentials) = config.credentials_provider() {
             service = service.credentials_provider(Lasting::new(credentials));
         }
         let sdk = aws_sdk_dynamodb::Client::from_conf(service.build());
+        let endpoint = endpoint.or_else(|| config.endpoint_url().map(str::to_owned));
         let place = Arc::new(Place { table, region, endpoint, flags });
         Ok(Client { sdk, place, limits, tries: Arc::default(), observer: None })
     }

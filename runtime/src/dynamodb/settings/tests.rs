@@ -1,3 +1,4 @@
+use std::convert::Infallible;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -5,13 +6,31 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, future};
 use axum::Router;
 use axum::routing::{get, post};
+use hyper::Response;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Notify;
 
 use super::*;
 use crate::dynamodb::{Action, Class, Why};
+use crate::tls::testing::{Ca, Issued};
 
 /// Set for a copy of the test binary that is the program under test; the region that it is given by its flag, if any.
 const FLAG: &str = "MCS_RUNTIME_TEST_REGION";
+
+/// The endpoint that it is given by its flag, if any.
+const ENDPOINT: &str = "MCS_RUNTIME_TEST_ENDPOINT";
+
+/// A port where nobody listens.
+const NOBODY: &str = "http://127.0.0.1:9";
+
+/// Credentials that any endpoint of these tests takes.
+const CREDENTIALS: [(&str, &str); 2] =
+    [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "do-not-show")];
 
 const FLAGS: Flags = Flags { table: "--dynamodb-table", region: "--region", endpoint: "--dynamodb-endpoint" };
 
@@ -19,8 +38,7 @@ fn settings(region: Option<&str>) -> Settings {
     Settings {
         table: "table-of-tests".to_owned(),
         region: region.map(str::to_owned),
-        // A port where nobody listens: without credentials nobody is asked.
-        endpoint: Some("http://127.0.0.1:9".to_owned()),
+        endpoint: Some(NOBODY.to_owned()),
         limits: Limits::within(Duration::from_secs(60)),
         flags: FLAGS,
     }
@@ -37,6 +55,7 @@ fn program(region: &str, environment: &[(&str, &str)]) -> String {
         ])
         .env_clear()
         .env(FLAG, region)
+        .env(ENDPOINT, NOBODY)
         .env("AWS_EC2_METADATA_DISABLED", "true")
         .envs(environment.iter().copied())
         .stdout(Stdio::piped())
@@ -76,11 +95,61 @@ fn without_credentials_a_call_says_so() {
 }
 
 #[test]
-fn credentials_of_the_environment_are_used_with_an_endpoint_of_ones_own() {
-    let credentials = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "do-not-show")];
-    let told = program("eu-west-1", &credentials);
-    assert!(told.contains("DynamoDB cannot be used now"), "{told}");
+fn credentials_of_the_environment_are_used_with_an_endpoint_of_ones_own_and_told_to_nobody() {
+    let told = program("eu-west-1", &CREDENTIALS);
+    assert!(told.ends_with("Connection refused (os error 111)"), "{told}");
     assert!(!told.contains("do-not-show"), "{told}");
+}
+
+#[test]
+fn without_the_flag_the_endpoint_is_that_of_the_environment() {
+    for variable in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB"] {
+        let environment = [CREDENTIALS[0], CREDENTIALS[1], (ENDPOINT, ""), (variable, NOBODY)];
+        let told = program("eu-west-1", &environment);
+        assert!(told.ends_with("Connection refused (os error 111)"), "{variable}: {told}");
+    }
+}
+
+/// Answers each request over TLS as a table without items does; its URL, and the PEM of its CA.
+async fn tls_server() -> (String, String) {
+    let ca = Ca::new("of a test");
+    let Issued { cert, key } = ca.server(1);
+    let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).map(Result::unwrap).collect();
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service =
+                    service_fn(async |_| Ok::<_, Infallible>(Response::new(r#"{"Items":[]}"#.to_owned())));
+                let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    (format!("https://localhost:{port}"), ca.pem())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_over_tls_is_believed_by_the_cas_of_the_system_only() {
+    let (url, ca) = tls_server().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), ca).unwrap();
+    let environment = [CREDENTIALS[0], CREDENTIALS[1], (ENDPOINT, url.as_str())];
+    let told = program("eu-west-1", &environment);
+    assert!(told.contains("DynamoDB cannot be used now"), "{told}");
+    assert!(told.contains("certificate") && told.contains("UnknownIssuer"), "{told}");
+
+    let cas = ("SSL_CERT_FILE", file.path().to_str().unwrap());
+    assert_eq!(program("eu-west-1", &[&environment[..], &[cas]].concat()), "nothing");
 }
 
 /// Gives credentials as the agent of Pod Identity does, and as STS does for the token of a ServiceAccount.
@@ -112,7 +181,7 @@ async fn credentials_are_found_where_aws_looks_for_them() {
         write("credentials", "[default]\naws_access_key_id = of-a-file\naws_secret_access_key = s\n");
     let agent = format!("{server}/agent");
     let cases: [(&str, &[(&str, &str)]); 4] = [
-        ("environment", &[("AWS_ACCESS_KEY_ID", "of-the-environment"), ("AWS_SECRET_ACCESS_KEY", "s")]),
+        ("environment", &CREDENTIALS),
         ("profile", &[("AWS_SHARED_CREDENTIALS_FILE", &profile)]),
         (
             "web identity",
@@ -176,8 +245,9 @@ fn the_program_of_the_tests_above() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = match settings(Some(region.as_str()).filter(|region| !region.is_empty())).connect().await
-        {
+        let endpoint = std::env::var(ENDPOINT).ok().filter(|endpoint| !endpoint.is_empty());
+        let settings = settings(Some(region.as_str()).filter(|region| !region.is_empty()));
+        let client = match (Settings { endpoint, ..settings }).connect().await {
             Ok(client) => client,
             Err(refused) => return println!("told: {refused}"),
         };
@@ -191,10 +261,10 @@ fn the_program_of_the_tests_above() {
 
 #[test]
 fn a_call_leaves_room_for_a_second_try() {
-    let Limits { connect, attempt, total } = Limits::within(Duration::from_millis(1_500));
-    assert_eq!((connect, attempt, total).0, Duration::from_millis(300));
-    assert!(connect * 2 <= attempt);
-    assert!(attempt * 2 < total);
+    let limits = Limits::within(Duration::from_millis(1_500));
+    let [connect, attempt, total] = [300, 600, 1_500].map(Duration::from_millis);
+    assert_eq!(limits, Limits { connect, attempt, total });
+    assert!(limits.connect * 2 <= limits.attempt && limits.attempt * 2 < limits.total);
 }
 
 #[test]
