@@ -14,6 +14,7 @@
 //! | `watch` | the stream of one watcher |
 //! | `pages` | large answers: made away from the threads that serve controllers, few held at once |
 //! | `lists` | pages of clusters, exports and imports |
+//! | [`recorded`] | the same of what a store holds, without a registry |
 //! | `calls` | the calls of the API: messages in, messages out |
 //! | `ports` | what both transports have in common |
 //! | `grpc`, `rest` | the same calls over two transports |
@@ -39,6 +40,7 @@ mod lists;
 mod metrics;
 mod pages;
 mod ports;
+pub mod recorded;
 mod refusals;
 mod rest;
 mod service;

@@ -3,6 +3,7 @@
 mod double;
 mod dynamodb;
 mod outages;
+mod recorded;
 mod restarts;
 mod suite;
 
