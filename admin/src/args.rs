@@ -6,18 +6,20 @@
 use crate::ask;
 use crate::check::{self, CheckArgs};
 use crate::confirm::{Confirm, Unconfirmed};
+use crate::create::{self, CreateTable};
 use crate::describe::{self, Describe};
 use crate::remove::{self, DeleteCluster, NotRemoved};
+use crate::store::StoreArgs;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use mcs_proto::client::RegistryClient;
-use mcs_proto::url::{InvalidUrl, RegistryUrl, Scheme};
+use mcs_proto::url::{RegistryUrl, Scheme};
 use mcs_runtime::args::{Check, LogArgs, MCS};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::logs;
 use mcs_runtime::tls::Metrics;
 use mcs_runtime::tls::client::{ClientTls, RegistryTlsArgs};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -28,11 +30,13 @@ pub struct Args {
     // Plaintext needs no further flag here, unlike in a controller, where a URL decides for good where a cluster's
     // traffic goes: this program sends nothing secret, and its user sees the URL that was typed.
     /// URL of a registry's gRPC port, as in `https://registry.example:9090`; may be repeated or comma-separated: the
-    /// first registry that answers is asked
+    /// first registry that answers is asked, whatever its store. Without it, describe and delete-cluster use the store
     #[arg(long, value_name = "URL")]
     registry_url: Vec<RegistryUrl>,
     #[command(flatten)]
     tls: RegistryTlsArgs,
+    #[command(flatten)]
+    store: StoreArgs,
     #[command(flatten)]
     logs: LogArgs,
     #[command(subcommand)]
@@ -43,7 +47,9 @@ pub struct Args {
 enum Command {
     /// Looks whether registries can be used from here and how their clusters are, and says what to do: run it first
     Check(CheckArgs),
-    /// Shows the clusters, exports and imports of a clusterset as a registry knows them
+    /// Makes the DynamoDB table that registries share, in one region or in several; may be run again
+    CreateTable(CreateTable),
+    /// Shows the clusters, exports and imports of a clusterset as a registry knows them, or as they are stored
     Describe(Describe),
     /// Removes a cluster from its clusterset, with all that it exports
     DeleteCluster(DeleteCluster),
@@ -51,14 +57,24 @@ enum Command {
 
 impl Check for Args {
     fn check(&self) -> Result<(), String> {
-        self.tls.check()?;
-        RegistryUrl::check_all(&self.registry_url, true).map_err(|problem| match problem {
-            InvalidUrl::None => {
-                "--registry-url is missing: it names the registry to ask, as in https://registry.example:9090"
-                    .to_owned()
+        let Self { registry_url, tls, store, command, .. } = self;
+        tls.check()?;
+        match (command, registry_url.is_empty(), store.first_given()) {
+            (Command::CreateTable(_), false, _) => {
+                Err("create-table makes the table of a store: --registry-url has no place there".to_owned())
             }
-            other => format!("--registry-url: {other}"),
-        })
+            (Command::Check(_), _, Some(flag)) => {
+                Err(format!("check looks at registries: {flag}, which is about their store, has no place there"))
+            }
+            (Command::Check(_), true, None) => Err(
+                "--registry-url is missing: it names the registry to ask, as in https://registry.example:9090".to_owned()
+            ),
+            (Command::Describe(_) | Command::DeleteCluster(_), false, Some(flag)) => Err(format!(
+                "--registry-url asks a registry and {flag} is about its store, which that knows by itself: give one of them"
+            )),
+            (_, true, _) => Ok(()),
+            (_, false, _) => RegistryUrl::check_all(registry_url, true).map_err(|problem| format!("--registry-url: {problem}")),
+        }
     }
 }
 
@@ -86,7 +102,7 @@ impl Args {
 
     /// Says whether all is as the caller would have it.
     fn try_run(self) -> anyhow::Result<bool> {
-        let Self { registry_url, tls, logs, command } = self;
+        let Self { registry_url, tls, store, logs, command } = self;
         logs::init(&logs)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -98,6 +114,18 @@ impl Args {
             Command::Check(check) => {
                 runtime.block_on(check::run(&registry_url, tls.as_ref(), &SystemClock, &check))?
             }
+            Command::CreateTable(create) => {
+                // Each step is told when it is done: the last ones take minutes.
+                runtime.block_on(create::run(store.settings(), &create, print_line))?;
+                (String::new(), true)
+            }
+            Command::Describe(describe) if registry_url.is_empty() => {
+                let text = runtime.block_on(async {
+                    let (store, place) = store.open().await?;
+                    anyhow::Ok(describe::from_store(&store, place, &describe).await?)
+                });
+                (text?, true)
+            }
             Command::Describe(describe) => {
                 let registries = clients(&registry_url, tls.as_ref())?;
                 (runtime.block_on(describe::run(&registries, &describe))?, true)
@@ -107,17 +135,34 @@ impl Args {
                 if !delete.yes {
                     confirm.check().map_err(NotRemoved::from)?;
                 }
-                let registries = clients(&registry_url, tls.as_ref())?;
-                (runtime.block_on(remove::at_registry(&registries, &delete, &mut confirm))?, true)
+                let text = if registry_url.is_empty() {
+                    runtime.block_on(async {
+                        let (store, place) = store.open().await?;
+                        anyhow::Ok(remove::from_store(&store, &place, &delete, &mut confirm).await?)
+                    })?
+                } else {
+                    let registries = clients(&registry_url, tls.as_ref())?;
+                    runtime.block_on(remove::at_registry(&registries, &delete, &mut confirm))?
+                };
+                (text, true)
             }
         };
-        match std::io::stdout().write_all(text.as_bytes()) {
-            // A closed pipe (`describe | head -1`) is no failure.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-            written => written.context("cannot write to standard output")?,
-        }
+        print(&text).context("cannot write to standard output")?;
         Ok(is_good)
     }
+}
+
+/// Writes to standard output. A closed pipe (`describe | head -1`) is no failure.
+fn print(text: &str) -> io::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Writes a line at once. That one cannot be written does not end what goes on.
+fn print_line(line: &str) {
+    let _ = print(&format!("{line}\n"));
 }
 
 /// The exit code of bad usage, that of refused flags.
@@ -148,6 +193,7 @@ mod tests {
         let wanted = Args {
             registry_url: vec!["http://registry.example:9090".parse().unwrap()],
             tls: RegistryTlsArgs::default(),
+            store: StoreArgs::default(),
             logs: LogArgs { log_level: "debug".parse().unwrap(), ..LogArgs::default() },
             command: Command::Describe(Describe {
                 clusterset: "prod".parse().unwrap(),
@@ -168,12 +214,58 @@ mod tests {
     }
 
     #[test]
+    fn flags_of_the_store_stand_before_or_after_the_subcommand() {
+        let after = read(&["create-table", "--table=t-1", "--region=us-east-1", "--replica-regions=a-1,b-2"]);
+        let before = read(&["--store=dynamodb", "--region=us-east-1", "describe", "--clusterset=prod"]);
+        assert!(after.is_ok() && before.is_ok(), "{after:?} {before:?}");
+        assert!(read(&["describe", "--clusterset=prod"]).is_ok(), "AWS may know the region");
+    }
+
+    #[test]
     fn bad_flags_are_refused_in_one_line() {
-        let cases: [(&[&str], &str); 13] = [
+        let cases: [(&[&str], &str); 20] = [
             (&[], "a subcommand is missing"),
             (
-                &["describe", "--clusterset=prod"],
-                "--registry-url is missing: it names the registry to ask, as in https://registry.example:9090",
+                &["describe", "--clusterset=prod", URL, "--table=t-1"],
+                "--registry-url asks a registry and --table is about its store, which that knows by itself: give one of \
+                 them",
+            ),
+            (
+                &["delete-cluster", "--clusterset=prod", "--cluster=a", URL, "--store=dynamodb"],
+                "--registry-url asks a registry and --store is about its store, which that knows by itself: give one of \
+                 them",
+            ),
+            (
+                &["check", URL, "--endpoint=http://localhost:8000"],
+                "check looks at registries: --endpoint, which is about their store, has no place there",
+            ),
+            (
+                &["create-table", URL],
+                "create-table makes the table of a store: --registry-url has no place there",
+            ),
+            (
+                &["create-table", "--store=memory"],
+                "invalid value 'memory' for '--store <STORE>': it is in a registry's process: ask that with \
+                 --registry-url",
+            ),
+            (
+                &["create-table", "--store=etcd"],
+                "invalid value 'etcd' for '--store <STORE>': the only store that can be reached is dynamodb",
+            ),
+            (
+                &["create-table", "--region=US East"],
+                "invalid value 'US East' for '--region <REGION>': the name of a region has lower case letters, digits \
+                 and '-', as in us-east-1",
+            ),
+            (
+                &["create-table", "--replica-regions=us-east-1,-"],
+                "invalid value '-' for '--replica-regions <REGION>': the name of a region has lower case letters, \
+                 digits and '-', as in us-east-1",
+            ),
+            (
+                &["create-table", "--table=t"],
+                "invalid value 't' for '--table <TABLE>': the name of a table is 3 to 255 of a-z, A-Z, 0-9, '_', '-' \
+                 and '.'",
             ),
             (
                 &["describe", URL],
@@ -215,10 +307,6 @@ mod tests {
                 "the following required arguments were not provided: --cluster <CLUSTER>",
             ),
             (&["descibe"], "unrecognized subcommand 'descibe'; tip: a similar subcommand exists: 'describe'"),
-            (
-                &["describe", "--clusterset=prod", URL, "--store=dynamodb"],
-                "unexpected argument '--store' found",
-            ),
         ];
         let lines = cases.map(|(args, _)| read(args).map_err(|stop| stop.trim().to_owned()));
         let wanted = cases.map(|(_, why)| Err(format!("mcs-admin: {why} (see mcs-admin --help)")));

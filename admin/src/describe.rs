@@ -1,4 +1,4 @@
-//! `mcs-admin describe`: what one registry knows of a clusterset.
+//! `mcs-admin describe`: what one registry knows of a clusterset, or what their store holds.
 //!
 //! All three lists come from one registry, so that they fit together as well as three calls can. A registry that does
 //! not answer is passed over for the next URL; one that refuses is not, since the others would refuse too.
@@ -9,6 +9,8 @@ use mcs_core::ids::ClustersetId;
 use mcs_proto::client::RegistryClient;
 use mcs_proto::pb;
 use mcs_proto::status::CallFailed;
+use mcs_registry::recorded;
+use mcs_registry::store::{Failed, Store};
 
 /// The flags of the subcommand.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
@@ -28,6 +30,16 @@ pub(crate) enum CannotDescribe {
     /// No registry gave its lists.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
+    /// The store was not read.
+    #[error("clusterset {clusterset} cannot be read from {place}: {why}")]
+    Unread {
+        /// What was to be read.
+        clusterset: ClustersetId,
+        /// Where.
+        place: String,
+        /// Why it was not.
+        why: Failed,
+    },
     /// The answer has no form in the output that was asked for.
     #[error(transparent)]
     Unprintable(#[from] Unprintable),
@@ -43,6 +55,22 @@ pub(crate) async fn run(registries: &[RegistryClient], args: &Describe) -> Resul
     Ok(description.print(args.output)?)
 }
 
+/// Reads all of it from a store at this place, and gives the text to print.
+///
+/// # Errors
+/// It was not read to its end.
+pub(crate) async fn from_store(
+    store: &dyn Store,
+    place: String,
+    args: &Describe,
+) -> Result<String, CannotDescribe> {
+    let clusterset = args.clusterset.clone();
+    match recorded::read(store, &clusterset).await {
+        Ok(recorded) => Ok(Description::of_store(place, clusterset, recorded).print(args.output)?),
+        Err(why) => Err(CannotDescribe::Unread { clusterset, place, why }),
+    }
+}
+
 /// All that a registry knows of a clusterset, without endpoints.
 ///
 /// # Errors
@@ -55,7 +83,7 @@ pub(crate) async fn lists(
     let (exports, knows_exports) = client.list_exports(clusterset, false).await?;
     let (imports, knows_imports) = client.list_imports(clusterset, false).await?;
     Ok(Description::new(
-        client.url().clone(),
+        client.url().to_string(),
         clusterset.clone(),
         pb::ListClustersResponse { clusters, complete: knows_clusters, ..Default::default() },
         pb::ListExportsResponse { exports, complete: knows_exports, ..Default::default() },

@@ -4,13 +4,15 @@
 //! no wrapping at the width of a terminal. Times are shown as the registry told them, not as an age: an age would mix
 //! the registry's clock with the caller's.
 
+mod stored;
 mod table;
 
+pub(crate) use stored::Stored;
 pub(crate) use table::{Column, conflict, or_dash, table};
 
 use mcs_core::ids::ClustersetId;
 use mcs_proto::pb;
-use mcs_proto::url::RegistryUrl;
+use mcs_registry::recorded::Recorded;
 use serde::Serialize;
 
 /// How a description is shown.
@@ -53,35 +55,52 @@ pub(crate) enum Unprintable {
     Yaml(#[from] serde_saphyr::ser::Error),
 }
 
-/// What one registry knows of a clusterset.
+/// What one registry, or a store, knows of a clusterset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Description {
+    /// Where it was read, for people.
     #[serde(skip)]
-    pub(crate) url: RegistryUrl,
+    pub(crate) place: String,
     #[serde(skip)]
     pub(crate) clusterset: ClustersetId,
     pub(crate) clusters: Vec<pb::Cluster>,
     pub(crate) exports: Vec<pb::Export>,
     pub(crate) imports: Vec<pb::Import>,
-    /// Whether every cluster of the set is known to the registry, in all three answers.
+    /// Whether every cluster of the set is known to the registry, in all three answers; of a store: whether all of it was
+    /// read, and fits together.
     pub(crate) complete: bool,
+    /// What a store has besides; none of a registry.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) stored: Option<Stored>,
 }
 
 impl Description {
-    /// The three lists of the registry at `url`.
+    /// The three lists of the registry at this place.
     pub(crate) fn new(
-        url: RegistryUrl,
+        place: String,
         clusterset: ClustersetId,
         clusters: pb::ListClustersResponse,
         exports: pb::ListExportsResponse,
         imports: pb::ListImportsResponse,
     ) -> Self {
         let complete = clusters.complete && exports.complete && imports.complete;
-        let (mut clusters, mut exports, mut imports) = (clusters.clusters, exports.exports, imports.imports);
-        clusters.sort_by(|a, b| a.cluster.cmp(&b.cluster));
-        exports.sort_by_cached_key(|export| (name(export.key.as_ref()), export.cluster.clone()));
-        imports.sort_by_cached_key(|import| name(import.key.as_ref()));
-        Self { url, clusterset, clusters, exports, imports, complete }
+        let (clusters, exports, imports) = (clusters.clusters, exports.exports, imports.imports);
+        Self { place, clusterset, clusters, exports, imports, complete, stored: None }.sorted()
+    }
+
+    /// What the store at this place holds.
+    pub(crate) fn of_store(place: String, clusterset: ClustersetId, recorded: Recorded) -> Self {
+        let Recorded { clusters, exports, imports, beats, claims, doubts } = recorded;
+        let complete = doubts.is_empty();
+        let stored = Some(Stored::new(&clusters, &beats, &claims, doubts));
+        Self { place, clusterset, clusters, exports, imports, complete, stored }.sorted()
+    }
+
+    fn sorted(mut self) -> Self {
+        self.clusters.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+        self.exports.sort_by_cached_key(|export| (name(export.key.as_ref()), export.cluster.clone()));
+        self.imports.sort_by_cached_key(|import| name(import.key.as_ref()));
+        self
     }
 
     /// The text to print, with a line end.

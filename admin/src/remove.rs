@@ -7,10 +7,15 @@ use crate::ask::{self, Unanswered};
 use crate::confirm::{Confirm, Unconfirmed};
 use crate::output::{counted, time};
 use mcs_core::ids::{ClusterId, ClustersetId};
+use mcs_core::model::MemberState;
+use mcs_core::replicas::UidTag;
 use mcs_proto::client::{RegistryClient, Removed};
+use mcs_proto::convert::Member;
 use mcs_proto::pb;
 use mcs_proto::status::CallFailed;
 use mcs_proto::url::RegistryUrl;
+use mcs_registry::store::{Failed, Known, Members, Replica, Store};
+use std::collections::BTreeSet;
 
 /// The flags of the subcommand.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
@@ -37,7 +42,7 @@ pub(crate) enum NotRemoved {
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
     /// It is not there.
-    #[error("clusterset {clusterset} has no cluster {cluster} at {place}; it has {known}")]
+    #[error("{place} has no cluster {cluster} in clusterset {clusterset}; it has {known}")]
     Absent {
         /// The clusterset.
         clusterset: ClustersetId,
@@ -50,7 +55,7 @@ pub(crate) enum NotRemoved {
     },
     /// It is not there, as far as is known.
     #[error(
-        "cluster {cluster} of clusterset {clusterset} is not known at {place}, which does not know all clusters yet: try again in a minute"
+        "{place} has no cluster {cluster} in clusterset {clusterset}, but does not know all clusters yet: try again in a minute"
     )]
     NotKnownYet {
         /// The clusterset.
@@ -62,7 +67,7 @@ pub(crate) enum NotRemoved {
     },
     /// Its lease is active.
     #[error(
-        "cluster {cluster} of clusterset {clusterset} is {state}, renewed at {renewed}: stop its mcs-controller first \
+        "cluster {cluster} of clusterset {clusterset} is {state}, renewed {renewed}: stop its mcs-controller first \
          (mcs-controller leave), or --force the removal"
     )]
     Active {
@@ -89,6 +94,38 @@ pub(crate) enum NotRemoved {
         cluster: ClusterId,
         /// Its reason.
         why: Box<CallFailed>,
+    },
+    /// The store was not read, or not written.
+    #[error("{place}: {why}; nothing was removed")]
+    Unread {
+        /// Where.
+        place: String,
+        /// Why it was not.
+        why: Failed,
+    },
+    /// Its record has a form that this release does not know.
+    #[error(
+        "the record of cluster {cluster} of clusterset {clusterset} cannot be read by this release: use a later mcs-admin"
+    )]
+    Unreadable {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+    },
+    /// The store broke off.
+    #[error(
+        "a part of cluster {cluster} of clusterset {clusterset} may be removed, run this again: {place}: {why}"
+    )]
+    Unfinished {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+        /// Where.
+        place: String,
+        /// Why it was not done.
+        why: Failed,
     },
     /// Nobody knows what the registry did.
     #[error(
@@ -124,6 +161,7 @@ pub(crate) async fn at_registry(
     let renewed = lease.renewed_at.map_or_else(|| "-".to_owned(), |at| time(at.seconds));
     if lease.state != i32::from(pb::LeaseState::Expired) && !force {
         let state = state(lease.state).to_owned();
+        let renewed = format!("at {renewed}");
         return Err(NotRemoved::Active {
             clusterset: clusterset.clone(),
             cluster: cluster.clone(),
@@ -157,6 +195,83 @@ pub(crate) async fn at_registry(
             })
         }
     }
+}
+
+/// Removes the records of a cluster from a store at this place; gives the text to print. Those of all clusters that claim
+/// the id go.
+///
+/// # Errors
+/// Why it was not removed.
+pub(crate) async fn from_store(
+    store: &dyn Store,
+    place: &str,
+    args: &DeleteCluster,
+    confirm: &mut Confirm<'_>,
+) -> Result<String, NotRemoved> {
+    let DeleteCluster { clusterset, cluster, yes, force } = args;
+    let unread = |why| NotRemoved::Unread { place: place.to_owned(), why };
+    let Members { whole, torn } = store.members(clusterset).await.map_err(unread)?;
+    let (clusterset, cluster) = (clusterset.clone(), cluster.clone());
+    if torn.iter().any(|(id, _)| *id == cluster) {
+        return Err(NotRemoved::Unreadable { clusterset, cluster });
+    }
+    let ids: BTreeSet<_> = whole.iter().map(|(member, _)| member.cluster.to_string()).collect();
+    let found: Vec<_> = whole.into_iter().filter(|(member, _)| member.cluster == cluster).collect();
+    if found.is_empty() {
+        let known = named(ids.iter().map(String::as_str));
+        return Err(NotRemoved::Absent { clusterset, cluster, place: place.to_owned(), known });
+    }
+    let mut whats = Vec::new();
+    let (mut exports, mut endpoints) = (0, 0);
+    for (member, record) in &found {
+        if record.state != MemberState::Expired && !force {
+            let state = in_words(record.state).to_owned();
+            let renewed = renewed(&store.replicas(&clusterset).await.map_err(unread)?, member);
+            return Err(NotRemoved::Active { clusterset, cluster, state, renewed });
+        }
+        let all = store.exports(member, &Known::new()).await.map_err(unread)?;
+        exports += count(all.whole.len() + all.torn.len());
+        endpoints += all.whole.values().map(|export| count(export.endpoints.len())).sum::<u64>();
+        whats.push(format!("UID {}, {}", member.uid, in_words(record.state)));
+    }
+    let (exports, endpoints) = (counted(exports, "export"), counted(endpoints, "endpoint"));
+    if !yes {
+        let what = format!(
+            "cluster {cluster} of clusterset {clusterset} in {place} ({}) has {exports} and {endpoints}",
+            whats.join("; ")
+        );
+        confirm.ask(&what, "Remove its records?")?;
+    }
+    for (member, _) in &found {
+        let unfinished = |why| NotRemoved::Unfinished {
+            clusterset: clusterset.clone(),
+            cluster: cluster.clone(),
+            place: place.to_owned(),
+            why,
+        };
+        store.remove(member).await.map_err(unfinished)?;
+    }
+    Ok(format!(
+        "removed cluster {cluster} of clusterset {clusterset} from {place}: {exports} and {endpoints}\n"
+    ))
+}
+
+/// When a member was renewed, as the registry says that heard it last before a beat of its own.
+fn renewed(replicas: &[Replica], member: &Member) -> String {
+    let tag = UidTag::of(&member.uid);
+    let ages = replicas.iter().filter_map(|replica| Some(replica.beat.renewals.get(&tag)?.age));
+    ages.min().map_or_else(
+        || "at no time that a registry tells of".to_owned(),
+        |age| format!("{:.1}s before the last beat of a registry", age.as_secs_f64()),
+    )
+}
+
+fn count(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn in_words(of: MemberState) -> &'static str {
+    state(pb::LeaseState::from(of).into())
 }
 
 fn find<'a>(

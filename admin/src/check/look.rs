@@ -223,8 +223,8 @@ pub(super) fn unlisted(clusterset: &ClustersetId, url: &RegistryUrl, failed: &Ca
 
 /// Everything that is to be said of a clusterset.
 pub(super) fn clusterset(description: &Description) -> Vec<Finding> {
-    let Description { url, clusterset, clusters, imports, complete, .. } = description;
-    let mut findings = vec![view(clusterset, url, clusters.len(), *complete)];
+    let Description { place, clusterset, clusters, imports, complete, .. } = description;
+    let mut findings = vec![view(clusterset, place, clusters.len(), *complete)];
     if clusters.is_empty() {
         return findings;
     }
@@ -235,22 +235,22 @@ pub(super) fn clusterset(description: &Description) -> Vec<Finding> {
     findings
 }
 
-fn view(clusterset: &ClustersetId, url: &RegistryUrl, clusters: usize, complete: bool) -> Finding {
+fn view(clusterset: &ClustersetId, place: &str, clusters: usize, complete: bool) -> Finding {
     match (clusters, complete) {
         (_, false) => Finding::warning(
             "clusters",
             clusterset,
-            format!("{clusters} at {url}, which does not know all of them yet"),
+            format!("{clusters} at {place}, which does not know all of them yet"),
             "look again in a minute: a registry that has started waits a lease for them, or for its store",
         ),
         (0, true) => Finding::warning(
             "clusters",
             clusterset,
-            format!("none at {url}"),
+            format!("none at {place}"),
             format!("start an mcs-controller in each cluster, with --clusterset-id={clusterset}"),
         ),
         (_, true) => {
-            Finding::ok("clusters", clusterset, format!("{clusters} at {url}, which knows all of them"))
+            Finding::ok("clusters", clusterset, format!("{clusters} at {place}, which knows all of them"))
         }
     }
 }

@@ -1,17 +1,23 @@
 //! A description for people: whether it is complete, then three tables.
 
-use super::{Description, name, time};
+use super::{Description, Stored, name, time};
 use comfy_table::{CellAlignment, Table, presets};
 use mcs_proto::pb;
 use std::collections::BTreeSet;
 
 /// The whole text.
 pub(super) fn print(description: &Description) -> String {
-    let Description { url, clusterset, clusters, exports, imports, complete } = description;
-    let view = if *complete {
-        "The registry knows every cluster of the set."
-    } else {
-        "NOT COMPLETE: the registry does not know every cluster of the set yet. What is not listed may still exist."
+    let Description { place, clusterset, clusters, exports, imports, complete, stored } = description;
+    let view = match (stored, complete) {
+        (None, true) => "The registry knows every cluster of the set.".to_owned(),
+        (None, false) => {
+            "NOT COMPLETE: the registry does not know every cluster of the set yet. What is not listed may still exist."
+                .to_owned()
+        }
+        (Some(_), true) => {
+            "All records were read. States are what registries wrote last: while none runs, nobody judges.".to_owned()
+        }
+        (Some(stored), false) => format!("NOT COMPLETE:\n- {}", stored.doubts.join("\n- ")),
     };
     let sections = [
         section("Clusters", &CLUSTERS, clusters.iter().map(cluster).collect()),
@@ -20,8 +26,10 @@ pub(super) fn print(description: &Description) -> String {
         section("Imports", &IMPORTS, imports.iter().map(import).collect()),
         held_imports(clusters),
         refused_exports(clusters),
+        stored.as_ref().map_or_else(String::new, Stored::print),
     ];
-    format!("Clusterset {clusterset}, asked at {url}\n{view}\n{}", sections.concat())
+    let from = if stored.is_some() { "read from" } else { "asked at" };
+    format!("Clusterset {clusterset}, {from} {place}\n{view}\n{}", sections.concat())
 }
 
 /// A column: its title, and whether it holds numbers.
@@ -34,7 +42,8 @@ fn section<const N: usize>(title: &str, columns: &[Column; N], rows: Vec<[String
     }
 }
 
-fn listed<const N: usize>(
+/// Rows under titles, with their number before them.
+pub(super) fn listed<const N: usize>(
     title: &str,
     count: usize,
     columns: &[Column; N],

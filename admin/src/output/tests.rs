@@ -56,9 +56,9 @@ fn the_order_does_not_depend_on_the_registrys() {
 }
 
 fn sorted(description: Description) -> Description {
-    let Description { url, clusterset, clusters, exports, imports, complete } = description;
+    let Description { place, clusterset, clusters, exports, imports, complete, .. } = description;
     Description::new(
-        url,
+        place,
         clusterset,
         pb::ListClustersResponse { clusters, complete, ..Default::default() },
         pb::ListExportsResponse { exports, complete, ..Default::default() },
@@ -69,7 +69,7 @@ fn sorted(description: Description) -> Description {
 /// What a registry never shows together, so that every word of the table is seen.
 fn described() -> Description {
     sorted(Description {
-        url: "http://registry.example:9090".parse().unwrap(),
+        place: "http://registry.example:9090".to_owned(),
         clusterset: "prod".parse().unwrap(),
         clusters: vec![
             mk_cluster("east", pb::LeaseState::Active),
@@ -113,6 +113,7 @@ fn described() -> Description {
             }],
         }],
         complete: false,
+        stored: None,
     })
 }
 

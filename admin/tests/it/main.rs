@@ -4,6 +4,7 @@ mod check;
 mod documented;
 mod golden;
 mod remove;
+mod stored;
 mod world;
 
 use golden::assert_golden;
@@ -52,7 +53,7 @@ async fn bad_usage_is_exit_code_2_and_one_line() {
     let ok = "--registry-url=http://registry.example:9090";
     let cases: [(&str, &[&str]); 6] = [
         ("usage-no-subcommand", &[]),
-        ("usage-no-registry-url", &["describe", "--clusterset=prod"]),
+        ("usage-no-registry-url", &["check"]),
         ("usage-no-clusterset", &["describe", ok]),
         ("usage-bad-url", &["describe", "--clusterset=prod", "--registry-url=registry.example:9090"]),
         (

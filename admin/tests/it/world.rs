@@ -32,7 +32,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
 /// When the registry starts: 2026-11-29T19:00:09Z.
-const START: i64 = 1_795_978_809;
+pub(crate) const START: i64 = 1_795_978_809;
 
 /// In the place of an address on loopback, and as long.
 pub(crate) const REGISTRY: &str = "registry.a:9090";
@@ -227,7 +227,7 @@ const fn leaf(op: &Op) -> Option<Leaf> {
     }
 }
 
-fn mk_put(namespace: &str, name: &str, created_at: i64, ports: &[Port], addresses: &[&str]) -> Op {
+pub(crate) fn mk_put(namespace: &str, name: &str, created_at: i64, ports: &[Port], addresses: &[&str]) -> Op {
     let key = ServiceKey::new(namespace, name).unwrap();
     let mut endpoints = EndpointMap::default();
     for address in addresses {
@@ -251,7 +251,7 @@ fn mk_put(namespace: &str, name: &str, created_at: i64, ports: &[Port], addresse
     Op::Put { key, leaf, spec: Arc::new(spec), endpoints: Arc::new(endpoints), changed_at: None }
 }
 
-fn mk_port(name: &str, protocol: Protocol, port: u16) -> Port {
+pub(crate) fn mk_port(name: &str, protocol: Protocol, port: u16) -> Port {
     Port { name: name.to_owned(), protocol, port, ..Port::default() }
 }
 
@@ -321,8 +321,14 @@ pub(crate) fn unused_url() -> String {
 
 /// Runs the program without any variables and without a terminal, and gives its exit code and what it wrote, in the form of the goldens.
 pub(crate) async fn run(args: &[&str]) -> String {
+    run_in(&[], args).await
+}
+
+/// The same, with these variables.
+pub(crate) async fn run_in(variables: &[(&str, String)], args: &[&str]) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_mcs-admin"));
-    let ran = program.args(args).env_clear().stdin(Stdio::null()).output().await.unwrap();
+    let program = program.args(args).env_clear().envs(variables.iter().cloned());
+    let ran = program.stdin(Stdio::null()).output().await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let (out, err) = (text(ran.stdout), text(ran.stderr));
     let code = ran.status.code().unwrap();

@@ -152,7 +152,7 @@ fn mk_identified(degraded: bool, shares_store: bool) -> Identified {
 
 fn mk_description(clusters: Vec<pb::Cluster>, complete: bool) -> Description {
     Description::new(
-        url(),
+        url().to_string(),
         set(),
         pb::ListClustersResponse { clusters, complete, ..Default::default() },
         pb::ListExportsResponse { complete, ..Default::default() },

@@ -1,0 +1,130 @@
+//! The table that registries share, as this program reaches it. The library of the registry reads and writes it: one place
+//! knows its layout, at the price that this program holds transports which it never starts.
+
+use aws_sdk_dynamodb::types::{TableDescription, TableStatus};
+use mcs_registry::store::DynamoDb;
+use mcs_runtime::clock::SystemClock;
+use mcs_runtime::dynamodb::{self, Flags, Limits, NoClient, Settings};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The table of registries that were not told another.
+const DEFAULT_TABLE: &str = "global-discovery-mcs";
+
+/// A call may take so long: somebody waits for it, and nothing else does.
+const LIMIT: Duration = Duration::from_secs(30);
+
+const FLAGS: Flags = Flags { table: "--table", region: "--region", endpoint: "--endpoint" };
+
+/// The flags of the store.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+#[command(next_help_heading = "The store, unless a registry is asked")]
+pub(crate) struct StoreArgs {
+    /// Where registries keep their records: `dynamodb` [default: dynamodb]. The store `memory` is in a registry's process:
+    /// ask that with --registry-url
+    #[arg(long, value_name = "STORE")]
+    store: Option<Kind>,
+    /// The table [default: global-discovery-mcs]
+    #[arg(long, value_name = "TABLE", value_parser = dynamodb::table_name)]
+    table: Option<String>,
+    /// The table's region, as in `us-east-1` [default: as AWS's tools find it, by AWS_REGION, the profile, or the machine]
+    #[arg(long, value_name = "REGION")]
+    region: Option<RegionName>,
+    /// Another endpoint than that of AWS in the region, as in `http://localhost:8000`
+    #[arg(long, value_name = "URL", value_parser = dynamodb::endpoint)]
+    endpoint: Option<String>,
+}
+
+impl StoreArgs {
+    /// The first flag that is given; none of them means anything to a registry.
+    pub(crate) const fn first_given(&self) -> Option<&'static str> {
+        match self {
+            Self { store: Some(_), .. } => Some("--store"),
+            Self { table: Some(_), .. } => Some("--table"),
+            Self { region: Some(_), .. } => Some("--region"),
+            Self { endpoint: Some(_), .. } => Some("--endpoint"),
+            Self { store: None, table: None, region: None, endpoint: None } => None,
+        }
+    }
+
+    /// The records of registries, and where they are, for people.
+    ///
+    /// # Errors
+    /// There is no region.
+    pub(crate) async fn open(self) -> Result<(DynamoDb, String), NoClient> {
+        let client = self.settings().connect().await?;
+        let place = client.place().to_string();
+        Ok((DynamoDb::new(client, Arc::new(SystemClock)), place))
+    }
+
+    /// How the table is reached.
+    pub(crate) fn settings(self) -> Settings {
+        let Self { store: _, table, region, endpoint } = self;
+        Settings {
+            table: table.unwrap_or_else(|| DEFAULT_TABLE.to_owned()),
+            region: region.map(|region| region.0),
+            endpoint,
+            limits: Limits::within(LIMIT),
+            flags: FLAGS,
+        }
+    }
+}
+
+/// The one kind of store that several processes can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind;
+
+impl FromStr for Kind {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "dynamodb" => Ok(Self),
+            "memory" => Err("it is in a registry's process: ask that with --registry-url"),
+            _ => Err("the only store that can be reached is dynamodb"),
+        }
+    }
+}
+
+/// The name of an AWS region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RegionName(String);
+
+impl RegionName {
+    /// As AWS writes it.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RegionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for RegionName {
+    type Err = &'static str;
+
+    /// A region becomes a part of a host name.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if !text.is_empty()
+            && text.len() <= 63
+            && text.chars().all(is_good)
+            && !text.starts_with('-')
+            && !text.ends_with('-')
+        {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err("the name of a region has lower case letters, digits and '-', as in us-east-1")
+        }
+    }
+}
+
+/// Whether a table takes changes of itself.
+pub(crate) fn is_active(table: &TableDescription) -> bool {
+    table.table_status() == Some(&TableStatus::Active)
+}

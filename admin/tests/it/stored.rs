@@ -1,0 +1,266 @@
+//! The subcommands that use the store, against a table of an emulator.
+
+#![expect(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+
+use crate::golden::assert_golden;
+use crate::world::{START, mk_port, mk_put, run_in};
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ProvisionedThroughput,
+    ScalarAttributeType,
+};
+use mcs_core::ids::{Epoch, ServiceKey};
+use mcs_core::model::{Export, MemberState, Protocol};
+use mcs_core::registry::Op;
+use mcs_core::replicas::{Beat, Renewal, UidTag};
+use mcs_core::time::WallMillis;
+use mcs_core::version::{Leaf, Sum, Version};
+use mcs_proto::convert::Member;
+use mcs_registry::store::{DynamoDb, MemberRecord, Store, Write};
+use mcs_runtime::clock::SystemClock;
+use mcs_runtime::dynamodb::double::{Double, Fault, Options, Rule, TABLE};
+use mcs_runtime::dynamodb::{Action, Client, Settings};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The table that create-table is to make.
+const NEW: &str = "clustersets";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_made_with_all_that_was_asked_for_and_made_again_is_told_as_it_is() {
+    let double = Double::empty(Options::default()).await;
+    double.set_making(1);
+    let flags = ["--replica-regions=eu-test-1,eu-test-2,eu-test-3", "--pitr"];
+    assert_golden("create-table-new", &create(&double, &flags).await);
+    assert_golden("create-table-again", &create(&double, &flags).await);
+    assert_eq!(double.calls(Action::CreateTable), 2, "it does not ask first, as that may change");
+    // One region more, and nothing that was not asked for.
+    let double = Double::empty(Options::default()).await;
+    assert_golden("create-table-plain", &create(&double, &[]).await);
+    assert_golden("create-table-one-more", &create(&double, &["--replica-regions=eu-test-2"]).await);
+    assert_eq!(double.calls(Action::UpdateContinuousBackups), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_with_other_keys_is_not_taken_for_the_right_one() {
+    let double = Double::empty(Options::default()).await;
+    make_table(&double, "id", false).await;
+    assert_golden("create-table-other-keys", &create(&double, &[]).await);
+    assert_eq!(double.calls(Action::UpdateTimeToLive), 0, "it is left as it is");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_with_provisioned_capacity_is_told_of() {
+    let double = Double::empty(Options::default()).await;
+    make_table(&double, "pk", true).await;
+    assert_golden("create-table-provisioned", &create(&double, &[]).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_the_way_of_a_table_is_told_in_one_line() {
+    let double = Double::empty(Options::default()).await;
+    double.faults().deny(Action::CreateTable);
+    assert_golden("create-table-denied", &create(&double, &[]).await);
+    double.faults().clear();
+    // What was done before stands, and is told.
+    double.faults().deny(Action::UpdateTable);
+    assert_golden("create-table-halfway", &create(&double, &["--replica-regions=eu-test-2"]).await);
+
+    let no_region = run_in(&[("AWS_EC2_METADATA_DISABLED", "true".to_owned())], &["create-table"]).await;
+    assert_golden("create-table-no-region", &no_region);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn describe_shows_what_the_store_holds_and_what_registries_said_last() {
+    let (double, store) = filled().await;
+    for format in ["table", "json", "yaml"] {
+        let ran = at_store(&double, &["describe", "--clusterset=prod", "-o", format]).await;
+        assert_golden(&format!("stored.{format}"), &ran);
+    }
+    store.remove(&member("east", "u-1")).await.unwrap();
+    let ran = at_store(&double, &["describe", "--clusterset=other"]).await;
+    assert_golden("stored-empty.table", &ran);
+}
+
+/// O51.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_read_to_its_end_is_not_shown() {
+    let double = Double::start().await;
+    let store = store(&double).await;
+    // More than a page of a Query, which is 1 MB.
+    let exports: Vec<_> =
+        (0..150).map(|number| mk_export(&format!("s-{number}"), &["10.1.0.1"], 8_000)).collect();
+    write(&store, &member("east", "u-1"), MemberState::Active, exports).await;
+    let describe = ["describe", "--clusterset=prod", "-o", "json"];
+    double.reset_units();
+    let ran = at_store(&double, &describe).await;
+    assert_eq!(ran.matches("\"endpointCount\": 1").count(), 300, "of exports and imports");
+    assert_eq!(double.calls(Action::Query), 4, "the beats, the members, and two pages of exports");
+
+    double.faults().add(Rule::new(Fault::Throttled).of(&[Action::Query]).after(3));
+    assert_golden("stored-throttled", &at_store(&double, &describe).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_a_later_release_is_named_and_the_rest_shown() {
+    let (double, _) = filled().await;
+    spoil(&double, "u-2").await;
+    let ran = at_store(&double, &["describe", "--clusterset=prod"]).await;
+    assert_golden("stored-unreadable.table", &ran);
+    assert_golden("delete-stored-unreadable", &delete(&double, "west", &["--yes", "--force"]).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_removed_from_the_store_as_it_is_from_a_registry() {
+    let (double, store) = filled().await;
+    assert_golden("delete-stored-active", &delete(&double, "east", &["--yes"]).await);
+    assert_golden("usage-delete-stored-without-yes", &delete(&double, "west", &[]).await);
+    assert_golden("delete-stored", &delete(&double, "west", &["--yes"]).await);
+    assert_golden("delete-stored-absent", &delete(&double, "west", &["--yes"]).await);
+    assert_golden("delete-stored-forced", &delete(&double, "east", &["--yes", "--force"]).await);
+    assert_eq!(store.members(&"prod".parse().unwrap()).await.unwrap().whole, []);
+
+    double.faults().add(Rule::new(Fault::Throttled).of(&[Action::Query]));
+    assert_golden("delete-stored-throttled", &delete(&double, "west", &["--yes"]).await);
+}
+
+/// Two clusters, of which one has expired, and two registries that heard them.
+async fn filled() -> (Double, DynamoDb) {
+    let double = Double::start().await;
+    let store = store(&double).await;
+    let (east, west) = (member("east", "u-1"), member("west", "u-2"));
+    let of_east = vec![mk_export("cart", &["10.1.0.1", "10.1.0.2"], 0), mk_export("dns", &[], 0)];
+    write(&store, &east, MemberState::Active, of_east).await;
+    write(&store, &west, MemberState::Expired, vec![mk_export("cart", &["10.2.0.1"], 0)]).await;
+    for (epoch, region, renewals) in [
+        (7, "eu-test-1", vec![(&east, 3_200)]),
+        (8, "eu-test-2", vec![(&west, 95_000), (&east, 12_000)]),
+        (9, "eu-test-2", vec![]),
+    ] {
+        let renewals = renewals.into_iter().map(|(member, millis)| {
+            let renewal = Renewal { count: 1, age: Duration::from_millis(millis) };
+            (UidTag::of(&member.uid), renewal)
+        });
+        let beat = Beat {
+            epoch: Epoch(epoch << 96),
+            region: Some(region.parse().unwrap()),
+            number: 40 + u64::try_from(epoch).unwrap(),
+            echoes: Default::default(),
+            dead: Default::default(),
+            is_due: false,
+            renewals: renewals.collect(),
+        };
+        store.beat(&"prod".parse().unwrap(), &beat).await.unwrap();
+    }
+    (double, store)
+}
+
+async fn store(double: &Double) -> DynamoDb {
+    DynamoDb::new(double.client().await, Arc::new(SystemClock))
+}
+
+fn member(cluster: &str, uid: &str) -> Member {
+    Member {
+        clusterset: "prod".parse().unwrap(),
+        cluster: cluster.parse().unwrap(),
+        uid: uid.parse().unwrap(),
+    }
+}
+
+const VERSION: Version = Version::new(1, 1);
+
+/// An export of `shop`, with an annotation of so many bytes.
+fn mk_export(name: &str, addresses: &[&str], bytes: usize) -> (ServiceKey, Export) {
+    let port = mk_port("http", Protocol::Tcp, 80);
+    let Op::Put { key, spec, endpoints, .. } = mk_put("shop", name, START, &[port], addresses) else {
+        panic!("it is a put")
+    };
+    let mut spec = Arc::unwrap_or_clone(spec);
+    if bytes > 0 {
+        spec.annotations.insert("example.com/text".to_owned(), "x".repeat(bytes));
+    }
+    let leaf = Leaf::of(&key, &spec, &endpoints);
+    (key, Export { version: VERSION, leaf, spec: Arc::new(spec), endpoints, changed_at: None })
+}
+
+/// Makes the records of a member with these exports.
+async fn write(store: &DynamoDb, of: &Member, state: MemberState, exports: Vec<(ServiceKey, Export)>) {
+    let record = MemberRecord {
+        region: Some("eu-test-1".parse().unwrap()),
+        version: VERSION,
+        sum: exports.iter().map(|(_, export)| export.leaf).collect::<Sum>(),
+        state,
+        claimed_at: WallMillis::from_unix_millis(START * 1_000),
+    };
+    let puts = exports.into_iter().map(|(key, export)| Write::Put(key, export));
+    store.write(of, puts.chain([Write::Member(record)]).collect()).await.unwrap();
+}
+
+/// Makes the record of a member be something that nobody can read.
+async fn spoil(double: &Double, uid: &str) {
+    let tag = hex(UidTag::of(&uid.parse().unwrap()).0);
+    let items = double.items(TABLE).await;
+    let keys = items.iter().map(|item| (text(item, "pk"), text(item, "sk")));
+    let (pk, sk) = keys.into_iter().find(|(_, sk)| sk.contains(&tag) && !sk.starts_with("E#")).unwrap();
+    let body = items.iter().find(|item| text(item, "pk") == pk && text(item, "sk") == sk).unwrap();
+    let attribute = body.as_object().unwrap().iter().find(|(_, value)| value.get("B").is_some()).unwrap().0;
+    let client = double.client().await;
+    let spoilt = client.sdk().update_item().table_name(TABLE);
+    let spoilt = spoilt.key("pk", AttributeValue::S(pk)).key("sk", AttributeValue::S(sk));
+    let spoilt = spoilt.update_expression("SET #body = :bad").expression_attribute_names("#body", attribute);
+    let bad = AttributeValue::B(Blob::new([0xff; 8]));
+    spoilt.expression_attribute_values(":bad", bad).send().await.unwrap();
+}
+
+fn hex(bytes: [u8; 8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn text(item: &serde_json::Value, name: &str) -> String {
+    item[name]["S"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Makes the table past the program.
+async fn make_table(double: &Double, partition: &str, is_provisioned: bool) {
+    let client: Client = double.client_of(Settings { table: NEW.to_owned(), ..double.settings() }).await;
+    let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
+    let kind = |name: &str| {
+        AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build()
+    };
+    let request = client
+        .sdk()
+        .create_table()
+        .table_name(NEW)
+        .key_schema(key(partition, KeyType::Hash).unwrap())
+        .key_schema(key("sk", KeyType::Range).unwrap())
+        .attribute_definitions(kind(partition).unwrap())
+        .attribute_definitions(kind("sk").unwrap());
+    let request = if is_provisioned {
+        let units = ProvisionedThroughput::builder().read_capacity_units(5).write_capacity_units(5).build();
+        request.billing_mode(BillingMode::Provisioned).provisioned_throughput(units.unwrap())
+    } else {
+        request.billing_mode(BillingMode::PayPerRequest)
+    };
+    request.send().await.unwrap();
+}
+
+async fn create(double: &Double, flags: &[&str]) -> String {
+    let table = format!("--table={NEW}");
+    at(double, &[&["create-table", &table], flags].concat()).await
+}
+
+async fn delete(double: &Double, cluster: &str, flags: &[&str]) -> String {
+    let cluster = format!("--cluster={cluster}");
+    at_store(double, &[&["delete-cluster", "--clusterset=prod", &cluster], flags].concat()).await
+}
+
+async fn at_store(double: &Double, args: &[&str]) -> String {
+    let table = format!("--table={TABLE}");
+    at(double, &[args, &[&table]].concat()).await
+}
+
+async fn at(double: &Double, args: &[&str]) -> String {
+    let endpoint = double.endpoint();
+    let flags = [args, &["--endpoint", &endpoint, "--log-level=error"]].concat();
+    run_in(&double.environment(), &flags).await.replace(&endpoint, "http://dynamodb:8000")
+}
