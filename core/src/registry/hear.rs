@@ -59,7 +59,7 @@ pub struct Reading {
 }
 
 /// After so many readings of a record that did not fit, all exports are read with it (6 s).
-const READ_ALL_AFTER: u32 = 5;
+pub(super) const READ_ALL_AFTER: u32 = 5;
 
 /// After so many, who serves the member is asked to compare (25 s).
 const TELL_AFTER: u32 = 7;

@@ -6,7 +6,7 @@
 //! state of each export stands, and the section's version with it.
 
 use super::acts::{self, Act};
-use super::hear::{Keys, Who};
+use super::hear::{Keys, READ_ALL_AFTER, Who};
 use super::member::Standing;
 use super::{Member, Registry};
 use crate::ids::{ClusterId, ClusterUid, Region, ServiceKey};
@@ -292,7 +292,15 @@ impl Registry {
             }
         } else if repairs && record.version <= member.as_of && member.whole {
             rewrite.record = record.version < member.as_of || !member.behind;
-            rewrite.keys.extend(missing.into_iter().filter(|key| member.exports.contains_key(key)));
+        }
+        if repairs && record.version <= member.as_of && member.whole {
+            // What is held and is not there was lost, also where the record says that it is there.
+            let is_held = |key: &ServiceKey| member.exports.contains_key(key);
+            rewrite.keys.extend(missing.into_iter().filter(is_held));
+            let tries = member.elsewhere.unread.as_ref().map_or(0, |unread| unread.tries);
+            if tries >= READ_ALL_AFTER {
+                rewrite.keys.extend(torn.iter().filter(|key| is_held(key)).cloned());
+            }
         }
         if record.claimed_at.is_some()
             && (member.claimed_at.is_none() || record.claimed_at < member.claimed_at)
