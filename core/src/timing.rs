@@ -89,6 +89,25 @@ impl Timing {
         self.call_limit() / 2
     }
 
+    /// How long the read of what all replicas say may take (1 s), at least half of [`MIN_ANSWER`]: with the pause before
+    /// it, a store that takes calls and answers none is noticed within 3 s.
+    pub fn refresh_limit(self) -> Duration {
+        (self.lease / 30).max(MIN_ANSWER / 2)
+    }
+
+    /// How long a call may take that reads page after page (30 s): it goes on beside the reads
+    /// by which a store that does not answer is noticed.
+    pub fn store_read_limit(self) -> Duration {
+        self.lease.max(self.call_limit())
+    }
+
+    /// How often the records of all members are compared with what is held (2 min), whatever was told of them: a write
+    /// that was overwritten by one of another region, which arrived later than the news of it, is found by nothing else.
+    /// It costs one unit for eight clusters.
+    pub fn compare(self) -> Duration {
+        self.lease * 4
+    }
+
     /// A gap between two looks at the clock above this is a pause of the registry, and is not judged (15 s).
     pub fn pause(self) -> Duration {
         self.lease / 2

@@ -56,7 +56,7 @@ impl Apis {
         shutdown: Drain,
     ) -> anyhow::Result<Self> {
         let store = Arc::new(Memory::default());
-        let parts = Parts::new(config, Epoch(1), Arc::clone(&clock), store, shutdown.clone())?;
+        let parts = Parts::new(&config, Epoch(1), Arc::clone(&clock), store, shutdown.clone())?;
         let Parts { service, metrics, .. } = parts;
         let ports = Ports::new(config, clock, None, metrics, shutdown);
         let of_caller = |routes: Router| routes.layer(Extension(caller.clone()));

@@ -18,7 +18,7 @@ use mcs_runtime::{logs, program};
 use tracing::warn;
 
 pub use self::store::{Kind, StoreArgs};
-use crate::{Config, Listeners};
+use crate::{Config, Listeners, Replication};
 
 /// Fewer active clusters than this are never held: among two, one silent cluster is half of them.
 const MASS_EXPIRY_MIN_ACTIVE: usize = 3;
@@ -249,6 +249,7 @@ impl Args {
         };
         let config = Config {
             policy,
+            replication: Replication::default(),
             max_connection_age,
             max_message_bytes,
             max_connections,
@@ -265,7 +266,8 @@ impl Args {
             logs::init(&logs)?;
             let config = fitting(config, raise_open_files());
             let clock = Arc::new(SystemClock);
-            let (store, _region) = store.open(config.policy.timing, clock.clone()).await?;
+            let (store, region) = store.open(config.policy.timing, clock.clone()).await?;
+            let config = Config { replication: Replication { region, ..config.replication }, ..config };
             let listeners = Listeners {
                 grpc: grpc.bind().await?,
                 rest: rest.bind().await?,
@@ -302,7 +304,7 @@ mod tests {
     fn no_more_connections_are_taken_than_files_may_be_open() {
         let args = ["mcs-registry", "--max-connections=1000"];
         let config = mcs_runtime::args::try_parse::<Args>(&MCS, args).unwrap().config();
-        let most = |open_files| fitting(config, open_files).max_connections;
+        let most = |open_files| fitting(config.clone(), open_files).max_connections;
         assert_eq!([most(2_513), most(2_512), most(2_511), most(2_510)], [1_000, 1_000, 999, 999]);
         assert_eq!([most(usize::MAX), most(1_024), most(256)], [1_000, 256, 64]);
     }

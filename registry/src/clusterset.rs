@@ -10,17 +10,20 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use mcs_core::ids::{ClustersetId, Epoch};
+use mcs_core::ids::{ClusterId, ClustersetId, Epoch};
 use mcs_core::model::{Object, ObjectKey};
-use mcs_core::registry::{Policy, Registry, Restored};
+use mcs_core::registry::{Member, Policy, Registry, Restored};
 use mcs_core::time::{Clock, Timestamp};
+use mcs_core::version::Version;
 use tokio::sync::{OnceCell, watch};
 use tracing::info;
 
+use crate::news::Ring;
 use crate::refusals::Refusals;
+use crate::replicas::{Replication, Shared};
 use crate::shown::{Shown, Told};
 use crate::store::{Calls, Failed, Known, MemberRecord};
-use crate::unsaved::Unsaved;
+use crate::unsaved::{Batch, Stored, Unsaved};
 use crate::verdicts::{Cause, Verdict, Verdicts};
 
 /// One clusterset.
@@ -35,6 +38,8 @@ pub(crate) struct Clusterset {
     epoch: Epoch,
     /// Set once what the store holds was read.
     read: OnceCell<()>,
+    /// What goes with a store that others write, too.
+    shared: Option<Shared>,
 }
 
 /// What watchers are woken for when it changes: the revision, and whether the view is complete.
@@ -45,7 +50,9 @@ pub(crate) struct State {
     pub(crate) registry: Registry,
     /// What changed, and is not in the log yet.
     untold: Vec<Told>,
-    unsaved: Unsaved,
+    pub(crate) unsaved: Unsaved,
+    /// What the other replicas are told of what changed here.
+    pub(crate) news: Ring,
     verdicts: Verdicts,
     refusals: Refusals,
 }
@@ -55,7 +62,11 @@ impl State {
     fn drain(&mut self, cause: Cause, now: Timestamp) -> Vec<Verdict> {
         let mut judged = self.verdicts.of_all(&self.registry, now);
         while let Some(change) = self.registry.next_change() {
-            self.unsaved.note(&change);
+            match cause {
+                Cause::Call | Cause::Time => self.unsaved.note(&change, cause == Cause::Call),
+                Cause::Heard => self.unsaved.heard(&change),
+                Cause::Read => self.unsaved.learned(&change),
+            }
             if let ObjectKey::Section(cluster) = &change.key {
                 let section = match &change.object {
                     Some(Object::Section(section)) => Some(section),
@@ -70,9 +81,21 @@ impl State {
 }
 
 impl Clusterset {
-    /// A clusterset without clusters.
-    pub(crate) fn new(id: ClustersetId, policy: Policy, epoch: Epoch, clock: Arc<dyn Clock>) -> Self {
-        let registry = Registry::new(policy, epoch, clock.elapsed());
+    /// A clusterset without clusters; `replication` is that of a store that others write, too.
+    pub(crate) fn new(
+        id: ClustersetId,
+        policy: Policy,
+        epoch: Epoch,
+        clock: Arc<dyn Clock>,
+        replication: Option<&Replication>,
+    ) -> Self {
+        let now = clock.elapsed();
+        let registry = match replication {
+            None => Registry::new(policy, epoch, now),
+            Some(Replication { region, grace, .. }) => {
+                Registry::shared(policy, epoch, region.clone(), *grace, now)
+            }
+        };
         let absent_grace = registry.absent_grace();
         Self {
             id,
@@ -80,6 +103,7 @@ impl Clusterset {
                 registry,
                 untold: Vec::new(),
                 unsaved: Unsaved::default(),
+                news: Ring::new(epoch),
                 verdicts: Verdicts::default(),
                 refusals: Refusals::default(),
             }),
@@ -90,7 +114,13 @@ impl Clusterset {
             absent_grace,
             epoch,
             read: OnceCell::new(),
+            shared: replication.map(|_| Shared::new(now)),
         }
+    }
+
+    /// What goes with a store that others write, too.
+    pub(crate) const fn shared(&self) -> Option<&Shared> {
+        self.shared.as_ref()
     }
 
     /// Names it.
@@ -108,7 +138,13 @@ impl Clusterset {
         self.reached.borrow().0 > 0
     }
 
-    /// Reads what the store holds, unless that was done.
+    /// All that the store holds was read.
+    pub(crate) fn set_read(&self) {
+        // It may have been read before.
+        let _ = self.read.set(());
+    }
+
+    /// Reads what a store holds that nobody else writes, unless that was done.
     pub(crate) async fn read(&self, calls: &Calls) -> Result<(), Failed> {
         self.read.get_or_try_init(|| self.restore(calls)).await.copied()
     }
@@ -148,6 +184,24 @@ impl Clusterset {
         look(refusals, registry)
     }
 
+    /// Records of this cluster id were written: the others are told.
+    pub(crate) fn is_saved(&self, cluster: &ClusterId, batch: &Batch) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Stored { gone, changed } = state.unsaved.saved(cluster, batch);
+        let Some(shared) = &self.shared else { return };
+        // That it went comes after all that it said: who still reads its record reads again.
+        for (uid, Version { term, seq }) in gone {
+            state.news.tell(&uid, Version::new(term, seq.saturating_add(1)), []);
+        }
+        if let Some((uid, keys)) = &changed {
+            let held = state.registry.member(cluster).filter(|held| held.uid() == uid);
+            let version = held.map(Member::newest_act).unwrap_or_default();
+            state.news.tell(uid, version, keys);
+        }
+        drop(state);
+        shared.signals().news.notify_one();
+    }
+
     /// Does something with the registry at this moment, then tells watchers what changed.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
         self.logged(act, |_| {})
@@ -155,16 +209,34 @@ impl Clusterset {
 
     /// As [`Clusterset::with`]; `log` logs what was done, between what the time changed and what that changed.
     pub(crate) fn logged<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T, log: impl FnOnce(&T)) -> T {
+        self.act(Cause::Call, act, log)
+    }
+
+    /// As [`Clusterset::with`], with what other replicas say.
+    pub(crate) fn heard<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        self.act(Cause::Heard, act, |_| {})
+    }
+
+    /// As [`Clusterset::with`], with what other replicas wrote.
+    pub(crate) fn learned<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        self.act(Cause::Read, act, |_| {})
+    }
+
+    fn act<T>(&self, cause: Cause, act: impl FnOnce(&mut State, Timestamp) -> T, log: impl FnOnce(&T)) -> T {
         // What a panic left behind is a registry between two changes; its clusters' sums show what is missing.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.elapsed();
         state.registry.handle_timeout(now);
         let before = state.drain(Cause::Time, now);
         let answer = act(&mut state, now);
-        let after = state.drain(Cause::Call, now);
+        let after = state.drain(cause, now);
         let reached = (state.registry.revision(), state.registry.is_complete(now));
         self.show(&mut state, reached);
+        let beats = self.shared.as_ref().filter(|_| state.registry.beat_due(now));
         drop(state);
+        if let Some(shared) = beats {
+            shared.signals().beat.notify_one();
+        }
         let verdicts = |judged: Vec<Verdict>| judged.iter().for_each(|verdict| verdict.log(&self.id));
         verdicts(before);
         log(&answer);

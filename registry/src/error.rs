@@ -135,6 +135,15 @@ pub(crate) enum Error {
     /// What the store holds of the clusterset could not be read.
     #[error("what is stored of the clusterset cannot be read now: try again")]
     Store(#[from] Failed),
+    /// The store does not take what it is given, and no more of it can be kept meanwhile.
+    #[error(
+        "{waiting} records wait for a store that does not take them, the most that this registry keeps: send this \
+         again later, here or to another one"
+    )]
+    Behind {
+        /// How many.
+        waiting: usize,
+    },
     /// A message is larger than the registry reads.
     #[error(
         "a message has at most {most} bytes here (--max-message-bytes); larger sets of endpoints go in chunks"
@@ -217,6 +226,7 @@ impl Error {
             | Self::Denied(_)
             | Self::Stream(_)
             | Self::Store(_)
+            | Self::Behind { .. }
             | Self::Stalled { .. }
             | Self::Late { .. }
             | Self::TooSlow(_)
@@ -266,7 +276,9 @@ impl From<&Error> for Status {
             Error::NoMethod { .. } => {
                 status::unserved(Code::Unimplemented, status::NO_METHOD, error.to_string())
             }
-            Error::Store(_) | Error::Draining => status::unavailable(error.to_string()),
+            Error::Store(_) | Error::Behind { .. } | Error::Draining => {
+                status::unavailable(error.to_string())
+            }
         }
     }
 }
@@ -354,6 +366,7 @@ mod tests {
             (Error::of_stream(Status::aborted("gone"), 1), Code::Aborted, 409),
             (Error::of_stream(Status::out_of_range("too large"), 1), Code::ResourceExhausted, 413),
             (Error::Store(Failed::Throttled { reason: "rate".to_owned() }), Code::Unavailable, 503),
+            (Error::Behind { waiting: 1 }, Code::Unavailable, 503),
             (Error::TooLarge { most: 1 }, Code::ResourceExhausted, 413),
             (Error::Crowded(Crowded { most: 1 }), Code::ResourceExhausted, 429),
             (Error::TooSlow(TooSlow { pace: Pace::default(), got: 1 }), Code::DeadlineExceeded, 408),

@@ -5,8 +5,9 @@
 //! ([`crate::unsaved`]), so nothing is queued and nothing lost. While that lasts, calls do not wait for the store.
 //! While it cannot be asked at all, no lease is judged and no view is complete.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mcs_core::ids::{ClusterId, ClustersetId};
@@ -17,7 +18,7 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::clusterset::Clusterset;
-use crate::store::{Calls, Failed, Wrote};
+use crate::store::{Calls, Failed, Write, Wrote};
 
 /// One call to the store writes at most so many records: it is to be answered within its limit.
 const WRITES_A_CALL: usize = 64;
@@ -49,6 +50,8 @@ pub(crate) struct Keeper {
     timing: Timing,
     /// How the store is, and since when it is not fine.
     condition: Mutex<(Condition, Timestamp)>,
+    /// The clustersets whose renewals the store did not take at the last try: their clusters would look silent elsewhere.
+    unheard: Mutex<BTreeSet<ClustersetId>>,
     clock: Arc<dyn Clock>,
     wake: Notify,
 }
@@ -57,7 +60,7 @@ impl Keeper {
     /// A keeper of a store that is taken to be fine.
     pub(crate) fn new(calls: Calls, timing: Timing, clock: Arc<dyn Clock>) -> Self {
         let condition = Mutex::new((Condition::Fine, Timestamp::ZERO));
-        Self { calls, timing, condition, clock, wake: Notify::new() }
+        Self { calls, timing, condition, unheard: Mutex::default(), clock, wake: Notify::new() }
     }
 
     /// Asks the store.
@@ -72,7 +75,28 @@ impl Keeper {
 
     /// Whether what was said last may be in memory only.
     pub(crate) fn is_degraded(&self) -> bool {
-        self.condition() != Condition::Fine
+        self.condition() != Condition::Fine || !self.unheard().is_empty()
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, BTreeSet<ClustersetId>> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store did not take the renewals of a clusterset.
+    pub(crate) fn is_unheard(&self, clusterset: &ClustersetId, failed: &Failed) {
+        if self.unheard().insert(clusterset.clone()) {
+            warn!(
+                %clusterset, error = %failed, retry_helps = failed.retry_helps(),
+                "store does not take renewals: answers are degraded, so that clusters go to another replica"
+            );
+        }
+    }
+
+    /// The store took the renewals of a clusterset again, or nobody asks for them any more.
+    pub(crate) fn is_heard(&self, clusterset: &ClustersetId) {
+        if self.unheard().remove(clusterset) {
+            info!(%clusterset, "store takes renewals again");
+        }
     }
 
     /// Takes notice of a store that is not fine; says whether that is news.
@@ -113,14 +137,17 @@ impl Keeper {
 
     /// Saves what of one cluster id is not saved; says whether it may be in memory only.
     pub(crate) async fn save_now(&self, clusterset: &Clusterset, cluster: &ClusterId) -> bool {
-        if self.is_degraded() {
+        if self.condition() != Condition::Fine {
             return true;
         }
         let mut given_up = WakeOnDrop(Some(self));
-        match self.save(clusterset, cluster).await {
+        // Its caller waits: what takes longer goes on without it.
+        let limit = self.timing.store_limit();
+        let saved = tokio::time::timeout(limit, self.save(clusterset, cluster)).await;
+        match saved.unwrap_or(Err(Failed::TimedOut { limit })) {
             Ok(()) => {
                 given_up.0 = None;
-                false
+                self.is_degraded()
             }
             Err(failed) => {
                 // Whether it answers at all is for the task that tries on to find out.
@@ -154,22 +181,26 @@ impl Keeper {
             clusterset.unsaved(|unsaved, registry| unsaved.batch(clusterset.id(), cluster, registry))
         };
         // Who had the turn before may have saved it.
-        let Some(mut batch) = batch(clusterset) else { return Ok(()) };
+        let Some(batch) = batch(clusterset) else { return Ok(()) };
         for member in &batch.gone {
             self.calls.remove(member).await?;
         }
-        if let Some((member, writes)) = batch.writes.take() {
-            let mut writes = writes.into_iter().peekable();
-            while writes.peek().is_some() {
-                let some = writes.by_ref().take(WRITES_A_CALL).collect();
-                let wrote = self.calls.write(&member, some).await?;
+        if let Some((member, writes)) = &batch.writes {
+            for some in writes.chunks(WRITES_A_CALL) {
+                let wrote = self.calls.write(member, some.to_vec()).await?;
                 let newer = wrote.iter().filter(|wrote| **wrote == Wrote::Older).count();
                 if newer > 0 {
                     info!(clusterset = %member.clusterset, %cluster, newer, "store holds newer records, which stand");
+                    clusterset.is_to_be_read(member);
                 }
+                let keys = some.iter().filter_map(|write| match write {
+                    Write::Put(key, _) | Write::Delete(key, _) => Some(key.clone()),
+                    Write::Member(_) => None,
+                });
+                clusterset.unsaved(|unsaved, _| unsaved.wrote(cluster, &batch, keys.collect()));
             }
         }
-        clusterset.unsaved(|unsaved, _| unsaved.saved(cluster, &batch));
+        clusterset.is_saved(cluster, &batch);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@
 //! | `clusterset` | one clusterset: [`mcs_core::registry`] and [`mcs_core::log`], each behind a lock; a change is encoded once |
 //! | [`store`] | where records are kept besides memory: one narrow trait, and the store that is memory |
 //! | `keeper`, `unsaved` | what the store does not hold yet, and how it gets there |
+//! | `replicas`, `news` | how several processes over one store act as one: what each reads of the others, and tells them |
 //! | `verdicts`, `refusals` | what is logged of leases and members, and of what was refused |
 //! | `shown` | what watchers see: the log, and the messages that tell it |
 //! | `watch` | the stream of one watcher |
@@ -38,10 +39,12 @@ mod keeper;
 mod limits;
 mod lists;
 mod metrics;
+mod news;
 mod pages;
 mod ports;
 pub mod recorded;
 mod refusals;
+mod replicas;
 mod rest;
 mod service;
 mod shown;
@@ -52,6 +55,7 @@ mod verdicts;
 mod watch;
 
 pub use apis::Apis;
+pub use replicas::Replication;
 #[cfg(feature = "openapi")]
 pub use rest::openapi;
 
@@ -86,10 +90,12 @@ const METRICS: &str = "mcs_registry_";
 const PORTS: [&str; 2] = ["grpc", "rest"];
 
 /// What an operator decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Leases and limits of each clusterset.
     pub policy: Policy,
+    /// How it keeps up with others over the same store, where that is shared.
+    pub replication: Replication,
     /// Connections end after about this long.
     pub max_connection_age: Duration,
     /// The largest message that is read, in bytes.
@@ -125,7 +131,7 @@ struct Parts {
 impl Parts {
     /// A registry that knows nothing yet. Nothing judges its leases and nothing writes to the store, unless a call comes.
     fn new(
-        config: Config,
+        config: &Config,
         epoch: Epoch,
         clock: Arc<dyn Clock>,
         store: Arc<dyn Store>,
@@ -134,9 +140,9 @@ impl Parts {
         let registry = mcs_runtime::metrics::registry(METRICS).context("cannot make metrics")?;
         let metrics = Metrics::register(&registry, Arc::clone(&clock)).context("cannot register metrics")?;
         let timing = config.policy.timing;
-        let keeper =
-            Keeper::new(Calls::new(store, timing.store_limit(), metrics.clone()), timing, Arc::clone(&clock));
-        let service = Service::new(config.policy, epoch, clock, keeper, metrics.clone(), shutdown);
+        let keeper = Keeper::new(Calls::new(store, timing, metrics.clone()), timing, Arc::clone(&clock));
+        let (policy, replication) = (config.policy, config.replication.clone());
+        let service = Service::new(policy, epoch, clock, replication, keeper, metrics.clone(), shutdown);
         let service = Arc::new(service);
         metrics::collect_sizes(&registry, Arc::clone(&service)).context("cannot register sizes")?;
         Ok(Self { registry, metrics, service })
@@ -164,7 +170,7 @@ pub async fn serve(
     );
 
     let Parts { registry, metrics, service } =
-        Parts::new(config, epoch, Arc::clone(&clock), store, shutdown.clone())?;
+        Parts::new(&config, epoch, Arc::clone(&clock), store, shutdown.clone())?;
     let tls = match files {
         Some(files) => {
             let counted =
@@ -180,6 +186,7 @@ pub async fn serve(
     tasks.spawn_background("admin", admin::serve(admin, registry, ready.clone(), Arc::clone(&clock)));
     tasks.spawn("judge", Arc::clone(&service).judge());
     tasks.spawn("store", Arc::clone(&service).keep(stored));
+    tasks.spawn("replicas", Arc::clone(&service).follow());
     if let Some(tls) = tls.clone() {
         tasks.spawn_background("certificates", tls.follow());
     }
@@ -210,6 +217,7 @@ fn in_memory() -> (Parts, Ports) {
     };
     let config = Config {
         policy: one,
+        replication: Replication::default(),
         max_connection_age: DEFAULT_LEASE * 60,
         max_message_bytes: 1_000,
         max_connections: 1,
@@ -217,7 +225,7 @@ fn in_memory() -> (Parts, Ports) {
         max_streams: 1,
     };
     let (clock, store) = (Arc::new(ManualClock::default()), Arc::new(Memory::default()));
-    let parts = Parts::new(config, Epoch(1), clock.clone(), store, Drain::default()).unwrap();
+    let parts = Parts::new(&config, Epoch(1), clock.clone(), store, Drain::default()).unwrap();
     let ports = Ports::new(config, clock, None, parts.metrics.clone(), Drain::default());
     (parts, ports)
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `calls` | durations of requests and of calls to the store, by what became of them; limits that were hit |
 //! | `writes` | what was refused, left out and repaired |
+//! | `replication` | what is read of what other replicas changed, and what the store lost |
 //! | `watches` | what watchers were told, and how they ended |
 //! | `sizes` | how much there is: read when it is asked for, so that it cannot drift from what it describes |
 //! | `labels` | the closed sets that labels come from |
@@ -12,6 +13,7 @@
 
 mod calls;
 mod labels;
+mod replication;
 mod sizes;
 mod watches;
 mod writes;
@@ -30,6 +32,7 @@ use prometheus::{
 };
 
 pub(crate) use self::calls::Request;
+use self::replication::Replicated;
 pub(crate) use self::sizes::collect_sizes;
 pub(crate) use self::watches::{Behind, Ended, Snapshot, Watches};
 pub(crate) use self::writes::Fate;
@@ -48,6 +51,7 @@ pub(crate) struct Metrics {
     limits: IntCounterVec,
     refresh_lag: Histogram,
     writes: Writes,
+    replication: Replicated,
     watches: Watches,
     connections: http::Metrics,
     clock: Arc<dyn Clock>,
@@ -79,6 +83,7 @@ impl Metrics {
                 "How late leases were judged and views brought up to date after that was due",
             )?,
             writes: Writes::register(&new)?,
+            replication: Replicated::register(&new)?,
             watches: Watches::register(&new)?,
             connections: http::Metrics::register(registry, crate::METRICS, &crate::PORTS)?,
             clock,
@@ -106,6 +111,11 @@ impl Metrics {
     /// What becomes of writes and syncs.
     pub(crate) const fn writes(&self) -> &Writes {
         &self.writes
+    }
+
+    /// What becomes of what other replicas say.
+    pub(crate) const fn replication(&self) -> &Replicated {
+        &self.replication
     }
 
     /// What becomes of watches.

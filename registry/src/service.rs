@@ -1,8 +1,8 @@
 //! The use cases: what comes in is checked, goes to the registry of its clusterset, and is answered. Both transports
 //! end here.
 //!
-//! A clusterset is made by its first registration or watch, and read from the store then; one in which nobody registered
-//! is forgotten when nobody watches it. What a call changed is stored before it is answered, or the answer says that it is
+//! A clusterset is made by its first registration or watch (over a store that others write, too: whoever asks for it),
+//! and read from the store then; one in which nobody registered is forgotten when nobody watches it. What a call changed is stored before it is answered, or the answer says that it is
 //! `degraded` ([`crate::keeper`]).
 
 mod tasks;
@@ -35,12 +35,18 @@ use crate::error::{Error, Excess};
 use crate::keeper::{Condition, Keeper};
 use crate::lists::{Lists, Page};
 use crate::metrics::{Fate, Metrics};
+use crate::replicas::Replication;
 use crate::store::Failed;
 use crate::watch;
 
 /// The most clustersets in which somebody registered, and the most others that are watched: they are made by whoever
 /// names them, and who may only read must not take the place of who registers.
 const MAX_CLUSTERSETS: usize = 1_000;
+
+/// The most records of a clusterset that wait for a store that does not take them: ten clusters with as many exports as
+/// a cluster may have. Further changes are to be sent again: a store that is back is given what waits within a
+/// heartbeat, and more than that it could not take.
+const MAX_WAITING: usize = 100_000;
 
 /// What callers were denied is logged at most this often: whoever has a certificate can ask for it.
 const DENIALS: Rate = Rate::per_second(1);
@@ -78,7 +84,11 @@ pub(crate) struct Service {
     clustersets: Mutex<BTreeMap<ClustersetId, Arc<Clusterset>>>,
     /// There may be a deadline where there was none.
     deadlines: Notify,
-    keeper: Keeper,
+    /// How this process and others over one store keep up with each other, if it has such a store.
+    replication: Option<Replication>,
+    /// A clusterset was begun that has to keep up with others.
+    begun: Notify,
+    keeper: Arc<Keeper>,
     metrics: Metrics,
     denials: Sparse,
     unreads: Sparse,
@@ -91,6 +101,7 @@ impl Service {
         policy: Policy,
         epoch: Epoch,
         clock: Arc<dyn Clock>,
+        replication: Replication,
         keeper: Keeper,
         metrics: Metrics,
         shutdown: Drain,
@@ -102,7 +113,9 @@ impl Service {
             clock,
             clustersets: Mutex::default(),
             deadlines: Notify::new(),
-            keeper,
+            replication: Some(replication).filter(|_| keeper.calls().is_shared()),
+            begun: Notify::new(),
+            keeper: Arc::new(keeper),
             metrics,
             denials: Sparse::new(DENIALS),
             unreads: Sparse::new(UNREADS),
@@ -179,6 +192,12 @@ impl Service {
         known.values().cloned().collect()
     }
 
+    /// All clustersets, those included that nobody uses any more.
+    fn all(&self) -> Vec<Arc<Clusterset>> {
+        let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().cloned().collect()
+    }
+
     /// Whether what was said last may be in memory only.
     pub(crate) fn is_degraded(&self) -> bool {
         self.keeper.is_degraded()
@@ -193,9 +212,30 @@ impl Service {
     /// A clusterset, which is read from the store if it was not.
     async fn read(&self, clusterset: &ClustersetId, for_what: For) -> Result<Arc<Clusterset>, Error> {
         let known = self.known_or_new(clusterset, for_what)?;
-        known.read(self.keeper.calls()).await.inspect_err(|failed| self.unread(clusterset, failed))?;
+        let to_join = for_what == For::Registration;
+        let read = match known.shared() {
+            None => known.read(self.keeper.calls()).await,
+            Some(shared) if shared.is_ready(to_join) => return Ok(known),
+            Some(shared) => {
+                self.begun.notify_one();
+                shared.ready(to_join, self.policy.timing.store_limit()).await
+            }
+        };
+        read.inspect_err(|failed| self.unread(clusterset, failed))?;
         self.deadlines.notify_one();
         Ok(known)
+    }
+
+    /// What a clusterset has that others may have written to is read before it is listed or changed, if it was not.
+    /// What cannot be read is not complete.
+    pub(crate) async fn look_up(&self, clusterset: &str) {
+        if self.replication.is_some()
+            && let Ok(clusterset) = ClustersetId::new(clusterset)
+            && self.known(&clusterset).is_none()
+        {
+            // It was logged, and the answer says that it is not complete.
+            let _ = self.read(&clusterset, For::Watch).await;
+        }
     }
 
     /// Says what the store said; callers are told nothing of it, and may ask as often as they like.
@@ -222,7 +262,8 @@ impl Service {
             return Err(Error::TooMuch { excess, most: MAX_CLUSTERSETS });
         }
         info!(%clusterset, "clusterset begun");
-        let new = Clusterset::new(clusterset.clone(), self.policy, self.epoch, Arc::clone(&self.clock));
+        let (clock, replication) = (Arc::clone(&self.clock), self.replication.as_ref());
+        let new = Clusterset::new(clusterset.clone(), self.policy, self.epoch, clock, replication);
         let new = Arc::new(new);
         known.insert(clusterset.clone(), Arc::clone(&new));
         Ok(new)
@@ -243,7 +284,12 @@ impl Service {
         let clusterset = self.read(&member.clusterset, For::Registration).await?;
         let Registration { version, instance, build, region, .. } = registration.clone();
         let region = region.map(|region| region.to_string());
-        let register = |state: &mut State, now| state.registry.register(&member.cluster, registration, now);
+        let claimed_at = self.clock.wall_millis();
+        let register = |state: &mut State, now| {
+            let registered = state.registry.register(&member.cluster, registration, now)?;
+            state.registry.note_claim(&member.cluster, &member.uid, claimed_at);
+            Ok(registered)
+        };
         let answer = clusterset.logged(register, |answer| {
             if let Ok(registered) = answer {
                 info!(
@@ -281,7 +327,17 @@ impl Service {
         let member = writer.member();
         let count = |state: &mut State, now| state.registry.count_write(&member.cluster, &member.uid, now);
         let clusterset = self.of_member(member)?;
-        Ok(clusterset.unless_refused(&member.cluster, "write", clusterset.with(count))?)
+        clusterset.unless_refused(&member.cluster, "write", clusterset.with(count))?;
+        self.keeps(&clusterset)
+    }
+
+    /// Refuses changes while too many wait for a store that does not take them.
+    fn keeps(&self, clusterset: &Clusterset) -> Result<(), Error> {
+        if !self.is_degraded() {
+            return Ok(());
+        }
+        let waiting = clusterset.unsaved(|unsaved, _| unsaved.records());
+        if waiting < MAX_WAITING { Ok(()) } else { Err(Error::Behind { waiting }) }
     }
 
     /// Takes changes as [`Service::take_changes`] does, and stores them.
@@ -374,7 +430,8 @@ impl Service {
                 info!(clusterset = %member.clusterset, cluster = %member.cluster, %version, "sync begun");
             }
         });
-        Ok(clusterset.unless_refused(&member.cluster, "sync", begun)?)
+        clusterset.unless_refused(&member.cluster, "sync", begun)?;
+        self.keeps(&clusterset)
     }
 
     /// Says which of the named exports are wanted.
@@ -428,6 +485,7 @@ impl Service {
     ) -> Result<Removed, Error> {
         let (clusterset, cluster) = (remover.clusterset(), remover.cluster());
         let unknown = || Refused::Unknown { cluster: cluster.clone() };
+        self.look_up(clusterset.as_str()).await;
         let known = self.known(clusterset).ok_or_else(unknown)?;
         let by = if uid.is_some() || remover.is_itself() { "itself" } else { "administrator" };
         let remove = |state: &mut State, now| state.registry.remove(cluster, uid, force, now);
@@ -490,6 +548,10 @@ impl Service {
             let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
             known.contains_key(clusterset)
         };
+        if self.replication.is_some() {
+            // Others may have registered clusters in it.
+            return false;
+        }
         let complete_at = self.started + self.lease();
         complete_at.has_passed(self.clock.elapsed())
             && self.keeper.condition() != Condition::Away

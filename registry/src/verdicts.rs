@@ -21,6 +21,10 @@ pub(crate) enum Cause {
     Time,
     /// A caller said something.
     Call,
+    /// Other replicas said something, without which leases are not judged.
+    Heard,
+    /// Other replicas wrote something.
+    Read,
 }
 
 /// Something that was judged.
@@ -52,6 +56,8 @@ pub(crate) enum Verdict {
     Dropped(ClusterId),
     /// A member is gone, long after its lease ran out.
     Collected(ClusterId),
+    /// A member was removed through another replica.
+    Removed(ClusterId),
     /// A member whose lease had run out renewed it.
     Back(ClusterId),
     /// What a member exports is known whole for the first time.
@@ -96,6 +102,9 @@ impl Verdict {
             }
             Self::Collected(cluster) => {
                 info!(%clusterset, %cluster, "cluster collected: its lease ran out long ago");
+            }
+            Self::Removed(cluster) => {
+                info!(%clusterset, %cluster, "cluster removed through another replica");
             }
             Self::Back(cluster) => info!(%clusterset, %cluster, "cluster is back"),
             Self::Whole { cluster, exports } => {
@@ -149,8 +158,11 @@ impl Verdicts {
             let (_, state) = self.members.remove(cluster)?;
             return match (cause, state) {
                 (Cause::Call, _) => None,
-                (Cause::Time, MemberState::Expired) => Some(Verdict::Collected(cluster.clone())),
-                (Cause::Time, _) => Some(Verdict::Dropped(cluster.clone())),
+                (Cause::Read, _) => Some(Verdict::Removed(cluster.clone())),
+                (Cause::Time | Cause::Heard, MemberState::Expired) => {
+                    Some(Verdict::Collected(cluster.clone()))
+                }
+                (Cause::Time | Cause::Heard, _) => Some(Verdict::Dropped(cluster.clone())),
             };
         };
         let before = self.members.insert(cluster.clone(), (section.uid.clone(), section.state));

@@ -32,8 +32,10 @@ impl Imports for Grpc {
         request: Request<pb::ListClustersRequest>,
     ) -> Result<Response<pb::ListClustersResponse>, Status> {
         self.answer("ListClusters", async {
+            let request = request.into_inner();
+            self.service.look_up(&request.clusterset).await;
             // Clusters are few and small, unlike what they export.
-            calls::list_clusters(&self.service, request.into_inner(), CHUNK_BYTES)
+            calls::list_clusters(&self.service, request, CHUNK_BYTES)
         })
         .await
     }
@@ -44,6 +46,7 @@ impl Imports for Grpc {
     ) -> Result<Response<pb::ListExportsResponse>, Status> {
         self.answer("ListExports", async {
             let (service, request) = (Arc::clone(&self.service), request.into_inner());
+            service.look_up(&request.clusterset).await;
             self.pages.make(move || calls::list_exports(&service, request, CHUNK_BYTES)).await
         })
         .await
@@ -55,6 +58,7 @@ impl Imports for Grpc {
     ) -> Result<Response<pb::ListImportsResponse>, Status> {
         self.answer("ListImports", async {
             let (service, request) = (Arc::clone(&self.service), request.into_inner());
+            service.look_up(&request.clusterset).await;
             self.pages.make(move || calls::list_imports(&service, request, CHUNK_BYTES)).await
         })
         .await

@@ -45,8 +45,11 @@ impl Collector for Sizes {
             seen.clustersets += 1;
             seen.watchers += clusterset.watchers();
             seen.unsaved += clusterset.unsaved(|unsaved, _| unsaved.clusters().len());
+            let refresh = clusterset.shared().map(|shared| shared.age(clusterset.clock().elapsed()));
+            seen.refresh_age = seen.refresh_age.max(refresh.unwrap_or_default());
             clusterset.with(|state, now| {
                 let registry = &state.registry;
+                seen.waiting += registry.waiting();
                 seen.incomplete += usize::from(!registry.is_complete(now));
                 seen.holding += usize::from(registry.is_holding());
                 seen.age = seen.age.max(registry.view_age(now));
@@ -72,6 +75,8 @@ struct Seen {
     incomplete: usize,
     holding: usize,
     age: Duration,
+    refresh_age: Duration,
+    waiting: usize,
     held: Held,
     counts: Counts,
 }
@@ -86,6 +91,8 @@ impl Default for Seen {
             incomplete: 0,
             holding: 0,
             age: Duration::ZERO,
+            refresh_age: Duration::ZERO,
+            waiting: 0,
             held: Held::default(),
             counts: Counts::default(),
         }
@@ -124,6 +131,11 @@ impl Seen {
             "For how long the store has not answered, so that views may lack what others wrote",
         )?;
         age.set(self.age.as_secs_f64());
+        let refresh_age = Gauge::new(
+            prefixed("refresh_age_seconds"),
+            "Since the last read of what other replicas say began that succeeded; the oldest of all clustersets",
+        )?;
+        refresh_age.set(self.refresh_age.as_secs_f64());
         Ok(vec![
             gauges("leases", "Clusters by the state of their lease", "state", by_state)?,
             gauge("clustersets", "Clustersets", self.clustersets)?,
@@ -134,6 +146,12 @@ impl Seen {
             gauge("watchers", "Watches that are open", self.watchers)?,
             gauge("views_incomplete", "Clustersets of which clusters may be missing", self.incomplete)?,
             Box::new(age),
+            Box::new(refresh_age),
+            gauge(
+                "verdicts_waiting",
+                "Leases that ran out here, and are judged once all other replicas have said that they heard nothing",
+                self.waiting,
+            )?,
             gauge(
                 "expiry_holding",
                 "Clustersets whose leases are not judged since too many are silent",

@@ -42,6 +42,9 @@ impl Rest {
     ) -> Result<Response, Error> {
         let input = Input::read(route, request, self.most).await?;
         let (service, caller) = (&*self.service, input.caller.clone());
+        if reads(route.call) {
+            service.look_up(input.ids.get("clusterset")).await;
+        }
         match route.call {
             Call::Index => answer::message(&index()),
             Call::OpenApi => Ok(([(CONTENT_TYPE, answer::JSON)], OPENAPI).into_response()),
@@ -183,6 +186,19 @@ impl Rest {
         };
         self.large(find).await
     }
+}
+
+/// Whether what is held of a clusterset is all that a call asks for.
+const fn reads(call: Call) -> bool {
+    matches!(
+        call,
+        Call::ListClusters
+            | Call::ListExports
+            | Call::ListImports
+            | Call::GetCluster
+            | Call::GetExport
+            | Call::GetImport
+    )
 }
 
 /// What was found on a page of one entry, when all of it is there.

@@ -1,18 +1,24 @@
-//! What the service does unasked: it judges leases, and keeps the store up to date.
+//! What the service does unasked: it judges leases, keeps the store up to date, and keeps up with others over it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use mcs_runtime::clock::sleep_until;
 use mcs_runtime::ready;
+use tokio::task::JoinSet;
 use tracing::info;
 
 use super::Service;
+use crate::clusterset::Clusterset;
 use crate::keeper::Condition;
+use crate::replicas::{self, Replication};
 use crate::store::Failed;
 
 /// The registry looks at the clock at least this often, so that a pause is noticed.
 const LONGEST_REST: Duration = Duration::from_millis(250);
+
+/// So many members are saved one right after the other; more of them, as after a mass expiry, are spread over a heartbeat.
+const AT_ONCE: usize = 8;
 
 impl Service {
     /// Judges leases when they are due, until the drain.
@@ -37,6 +43,34 @@ impl Service {
                 () = self.shutdown.draining() => {}
             }
         }
+    }
+
+    /// Keeps clustersets up to date with what others do to them over the same store, until the drain.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let Some(Replication { refresh_interval, .. }) = self.replication else {
+            return self.shutdown.draining().await;
+        };
+        let mut followed = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = self.begun.notified() => {}
+                Some(ended) = followed.join_next() => {
+                    if let Err(ended) = ended && ended.is_panic() {
+                        // Half a registry must not look alive.
+                        std::panic::resume_unwind(ended.into_panic());
+                    }
+                    continue;
+                }
+                () = self.shutdown.draining() => break,
+            }
+            for clusterset in self.all() {
+                let shutdown = self.shutdown.clone();
+                let follow = replicas::follow(&clusterset, &self.keeper, refresh_interval, shutdown);
+                followed.extend(follow.map(tracing::Instrument::in_current_span));
+            }
+        }
+        // They say that they end.
+        while followed.join_next().await.is_some() {}
     }
 
     /// Keeps the store up to date, and tries on while it does not take what it is given, until the drain. `ready` is
@@ -73,29 +107,43 @@ impl Service {
         }
     }
 
-    /// Saves all that is not saved; after an outage the store is asked first, and its members take their time.
+    /// Saves all that is not saved; after an outage the store is asked first, and its members take their time, as many
+    /// members do that are to be saved at once.
     async fn save_all(&self, recovering: bool) -> Result<(), (Failed, Condition)> {
+        let recovering = recovering || self.keeper.condition() != Condition::Fine;
         if recovering {
             self.keeper.calls().check().await.map_err(|failed| (failed, Condition::Away))?;
             self.tell_store(true);
         }
-        for clusterset in self.clustersets() {
+        let unsaved = |clusterset: Arc<Clusterset>| {
             let clusters = clusterset.unsaved(|unsaved, _| unsaved.clusters());
-            for cluster in &clusters {
-                if let Err(failed) = self.keeper.save(&clusterset, cluster).await {
-                    let away = self.keeper.calls().check().await.is_err();
-                    return Err((failed, if away { Condition::Away } else { Condition::Behind }));
+            clusters.into_iter().map(move |cluster| (Arc::clone(&clusterset), cluster))
+        };
+        let unsaved: Vec<_> = self.clustersets().into_iter().flat_map(unsaved).collect();
+        let mut refused = None;
+        for (clusterset, cluster) in &unsaved {
+            if let Err(failed) = self.keeper.save(clusterset, cluster).await {
+                if self.keeper.calls().check().await.is_err() {
+                    return Err((failed, Condition::Away));
                 }
-                if recovering {
-                    tokio::time::sleep(self.keeper.spread(clusters.len())).await;
+                if failed.retry_helps() {
+                    return Err((failed, Condition::Behind));
                 }
+                // The others do not wait for it.
+                refused = Some((failed, Condition::Behind));
+            }
+            if recovering || unsaved.len() > AT_ONCE {
+                tokio::time::sleep(self.keeper.spread(unsaved.len())).await;
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
-    /// Leases are judged while the store answers.
+    /// Leases are judged while the store answers. Where others write to it, that is known by what they say.
     fn tell_store(&self, answers: bool) {
+        if self.replication.is_some() {
+            return;
+        }
         for clusterset in self.clustersets() {
             clusterset.with(|state, now| state.registry.store_answers(answers, now));
         }

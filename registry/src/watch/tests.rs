@@ -252,7 +252,7 @@ impl Exporter {
         let policy = Policy { max_writes_per_second: 1_000, ..Policy::of_lease(DEFAULT_LEASE) };
         let clock = Arc::new(ManualClock::default());
         let clusterset =
-            Arc::new(Clusterset::new(ClustersetId::new("prod").unwrap(), policy, Epoch(1), clock));
+            Arc::new(Clusterset::new(ClustersetId::new("prod").unwrap(), policy, Epoch(1), clock, None));
         let uid = ClusterUid::new("u-1").unwrap();
         let registration = Registration {
             uid: uid.clone(),

@@ -10,8 +10,8 @@ use mcs_core::model::{Frame, Since};
 use mcs_core::registry::Policy;
 use mcs_core::timing::Timing;
 use mcs_core::version::{Sum, Version};
-use mcs_registry::Config;
 use mcs_registry::args::Args;
+use mcs_registry::{Config, Replication};
 use mcs_runtime::dynamodb::double::{Double, TABLE};
 use mcs_runtime::tls::testing::Ca;
 
@@ -110,6 +110,7 @@ fn flags_give_the_configuration_and_have_the_documented_defaults() {
             max_exports: 10_000,
             max_writes_per_second: 1_000,
         },
+        replication: Replication::default(),
         max_connection_age: Duration::from_secs(30 * 60),
         max_message_bytes: 4 * 1024 * 1024,
         max_connections: 5_000,

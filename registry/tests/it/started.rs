@@ -16,7 +16,7 @@ use mcs_proto::chunks::SetReader;
 use mcs_proto::client::{RegistryClient, WatchStream, Written};
 use mcs_proto::convert::Member;
 use mcs_registry::store::{Memory, Store};
-use mcs_registry::{Config, Listeners, serve};
+use mcs_registry::{Config, Listeners, Replication, serve};
 use mcs_runtime::shutdown::Shutdown;
 use mcs_runtime::tls::Files;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -69,10 +69,21 @@ impl Started {
     }
 
     async fn start(store: Arc<dyn Store>, tls: Option<Files>, change: impl FnOnce(&mut Config)) -> Self {
+        Self::on(Arc::new(ManualClock::at(STARTED_AT)), store, tls, change).await
+    }
+
+    /// Starts a registry on a clock.
+    pub(crate) async fn on(
+        clock: Arc<ManualClock>,
+        store: Arc<dyn Store>,
+        tls: Option<Files>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let limits = Policy::of_lease(LEASE);
         let policy = Policy { max_exports: 1_000, max_writes_per_second: 1_000, ..limits };
         let mut config = Config {
             policy,
+            replication: Replication::default(),
             max_connection_age: Duration::from_secs(1_800),
             max_message_bytes: 4 * 1024 * 1024,
             max_connections: 1_000,
@@ -80,7 +91,6 @@ impl Started {
             max_request_bytes: 256 * 1024 * 1024,
         };
         change(&mut config);
-        let clock = Arc::new(ManualClock::at(STARTED_AT));
         let shutdown = Shutdown::manual();
         let listen = || TcpListener::bind("127.0.0.1:0");
         let listeners = Listeners {

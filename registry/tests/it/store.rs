@@ -4,8 +4,11 @@ mod double;
 mod dynamodb;
 mod outages;
 mod recorded;
+mod replicas;
 mod restarts;
+mod shared;
 mod suite;
+mod world;
 
 mod memory {
     use mcs_registry::store::Memory;

@@ -13,7 +13,7 @@ use mcs_core::time::{ManualClock, WallTime};
 use mcs_core::validate::check_export;
 use mcs_proto::convert::{Member, read_key};
 use mcs_proto::pb;
-use mcs_registry::{Apis, Config};
+use mcs_registry::{Apis, Config, Replication};
 use mcs_runtime::shutdown::Shutdown;
 use mcs_runtime::tls::Certificate;
 use prost::Message;
@@ -143,6 +143,7 @@ pub fn called_by(certificate: Option<Certificate>, play: impl AsyncFnOnce(Apis))
     let limits = Policy::of_lease(Duration::from_secs(30));
     let config = Config {
         policy: Policy { max_clusters: 4, max_exports: 6, max_writes_per_second: 8, ..limits },
+        replication: Replication::default(),
         max_connection_age: Duration::from_secs(1_800),
         max_message_bytes: MAX_MESSAGE,
         max_request_bytes: 4 * MAX_MESSAGE,

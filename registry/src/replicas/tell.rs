@@ -1,0 +1,103 @@
+//! What this replica tells the others: its renewals and its news.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcs_runtime::clock::sleep_until;
+use tracing::{debug, info, warn};
+
+use super::Loop;
+use crate::news::APART;
+
+/// The records of each member are written again this often: a store keeps them for more than a week.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Loop {
+    /// Writes renewals when they are due, until the clusterset is forgotten.
+    pub(super) async fn beats(&self) {
+        loop {
+            let Some(clusterset) = self.clusterset.upgrade() else { return };
+            let Some(shared) = clusterset.shared() else { return };
+            if let Some(beat) = clusterset.due_beat(shared) {
+                match self.keeper.calls().beat(clusterset.id(), &beat).await {
+                    Ok(()) => {
+                        self.keeper.is_heard(clusterset.id());
+                        clusterset.is_beaten(shared, beat.number);
+                    }
+                    // The next one, which stands for it, is due soon.
+                    Err(failed) => {
+                        self.keeper.is_unheard(clusterset.id(), &failed);
+                        shared.fails(failed);
+                    }
+                }
+            }
+            drop(clusterset);
+            self.signals.beat.notified().await;
+        }
+    }
+
+    /// Writes what changed here, until the clusterset is forgotten.
+    pub(super) async fn news(&self) {
+        let mut failures = 0;
+        loop {
+            let Some(clusterset) = self.clusterset.upgrade() else { return };
+            let clock = Arc::clone(clusterset.clock());
+            let mut next = None;
+            if let Some(news) = clusterset.due_news() {
+                next = Some(clock.elapsed() + APART);
+                match self.keeper.calls().news(clusterset.id(), &news).await {
+                    Ok(()) => {
+                        failures = 0;
+                        clusterset.are_told();
+                    }
+                    Err(failed) => {
+                        failures += 1;
+                        debug!(clusterset = %clusterset.id(), error = %failed, "news cannot be written");
+                        next = Some(clock.elapsed() + self.keeper.retry_in(failures).max(APART));
+                    }
+                }
+            }
+            drop(clusterset);
+            match next {
+                Some(_) => sleep_until(&*clock, next).await,
+                None => self.signals.news.notified().await,
+            }
+        }
+    }
+
+    /// Has the records of members that are served here written again once a day, as the store collects what nobody
+    /// writes, until the clusterset is forgotten.
+    pub(super) async fn refreshes_records(&self) {
+        let Some(clock) = self.clusterset.upgrade().map(|clusterset| Arc::clone(clusterset.clock())) else {
+            return;
+        };
+        // Whatever time of the day replicas are replaced at.
+        let mut next = clock.elapsed() + DAY.mul_f64(rand::random());
+        loop {
+            sleep_until(&*clock, Some(next)).await;
+            let Some(clusterset) = self.clusterset.upgrade() else { return };
+            next = clock.elapsed() + DAY;
+            for member in clusterset.served() {
+                match self.keeper.calls().fading(&member).await {
+                    Ok(keys) => {
+                        clusterset.unsaved(|unsaved, _| unsaved.again(&member.cluster, &member.uid, keys))
+                    }
+                    Err(failed) => {
+                        let (clusterset, cluster) = (&member.clusterset, &member.cluster);
+                        warn!(%clusterset, %cluster, error = %failed, "records are not refreshed today: tried again soon");
+                        next = clock.elapsed() + DAY / 24;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The process ends: the others need not wait for what it says of a verdict.
+    pub(super) async fn retires(&self) {
+        let Some(clusterset) = self.clusterset.upgrade() else { return };
+        let (id, epoch) = (clusterset.id(), clusterset.epoch());
+        if let Err(failed) = self.keeper.calls().retire(id, epoch).await {
+            info!(clusterset = %id, error = %failed, "this replica's items stay in the store: the others wait a lease for it");
+        }
+    }
+}
