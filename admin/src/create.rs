@@ -163,6 +163,9 @@ fn replicas(table: &TableDescription) -> BTreeMap<String, (ReplicaStatus, String
 
 /// Adds a replica where there is none, and waits for it; says whether there was none.
 async fn add_replica(client: &Client, region: &str) -> Result<bool, NotCreated> {
+    // AWS takes one change of a table at a time; another run may have begun one.
+    let ready = async || Ok(store::is_active(&describe(client).await?));
+    until("an earlier change of the table", REPLICA_LIMIT, ready).await?;
     let table = describe(client).await?;
     let is_new = !replicas(&table).contains_key(region);
     if is_new {

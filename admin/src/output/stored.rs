@@ -38,6 +38,7 @@ pub(crate) struct Replica {
 
 /// The newest renewal of a cluster that a replica took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Renewal {
     cluster: String,
     /// How long before the replica's beat, in seconds.

@@ -3,11 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use crate::golden::assert_golden;
-use crate::world::{START, mk_port, mk_put, run_in};
+use crate::world::{START, World, mk_port, mk_put, run, run_in};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ProvisionedThroughput,
-    ScalarAttributeType,
+    AttributeDefinition, AttributeValue, BillingMode, CreateReplicationGroupMemberAction, KeySchemaElement,
+    KeyType, ProvisionedThroughput, ReplicationGroupUpdate, ScalarAttributeType, StreamSpecification,
+    StreamViewType,
 };
 use mcs_core::ids::{Epoch, ServiceKey};
 use mcs_core::model::{Export, MemberState, Protocol};
@@ -39,6 +40,25 @@ async fn a_table_is_made_with_all_that_was_asked_for_and_made_again_is_told_as_i
     assert_golden("create-table-plain", &create(&double, &[]).await);
     assert_golden("create-table-one-more", &create(&double, &["--replica-regions=eu-test-2"]).await);
     assert_eq!(double.calls(Action::UpdateContinuousBackups), 0);
+}
+
+/// AWS takes one change of a table at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_somebody_has_just_begun_is_waited_for() {
+    let double = Double::empty(Options::default()).await;
+    assert_golden("create-table-plain", &create(&double, &[]).await);
+    double.set_making(3);
+    let client = client_of_new(&double).await;
+    let stream = StreamSpecification::builder()
+        .stream_enabled(true)
+        .stream_view_type(StreamViewType::NewAndOldImages)
+        .build();
+    let update = client.sdk().update_table().table_name(NEW);
+    update.clone().stream_specification(stream.unwrap()).send().await.unwrap();
+    let begun = CreateReplicationGroupMemberAction::builder().region_name("eu-test-3").build().unwrap();
+    let begun = ReplicationGroupUpdate::builder().create(begun).build();
+    update.replica_updates(begun).send().await.unwrap();
+    assert_golden("create-table-one-more", &create(&double, &["--replica-regions=eu-test-2"]).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,6 +100,33 @@ async fn describe_shows_what_the_store_holds_and_what_registries_said_last() {
     store.remove(&member("east", "u-1")).await.unwrap();
     let ran = at_store(&double, &["describe", "--clusterset=other"]).await;
     assert_golden("stored-empty.table", &ran);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_and_the_registry_over_it_tell_the_same() {
+    let double = Double::start().await;
+    let world = World::over(Arc::new(store(&double).await)).await;
+    world.east_and_west_differ_and_west_falls_silent().await;
+    let by_registry = run(&["describe", "--clusterset=prod", &world.url_flag(), "-o", "json"]).await;
+    let by_store = at_store(&double, &["describe", "--clusterset=prod", "-o", "json"]).await;
+    let lists = |ran: &str| {
+        let (_, ran) = ran.split_once("--- standard output\n").unwrap();
+        let (json, _) = ran.split_once("--- standard error\n").unwrap();
+        let mut all: serde_json::Value = serde_json::from_str(json).unwrap();
+        let states: Vec<_> = all["clusters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|cluster| {
+                ["cluster", "uid", "region", "version", "sum", "exports", "endpoints"]
+                    .map(|field| cluster[field].clone())
+            })
+            .collect();
+        (states, all["exports"].take(), all["imports"].take())
+    };
+    assert_eq!(lists(&by_store), lists(&by_registry));
+    let checked = run(&["check", &world.url_flag()]).await;
+    assert!(checked.contains("shared with other registries, and up to date"), "{checked}");
 }
 
 /// O51.
@@ -220,9 +267,13 @@ fn text(item: &serde_json::Value, name: &str) -> String {
     item[name]["S"].as_str().unwrap_or_default().to_owned()
 }
 
+async fn client_of_new(double: &Double) -> Client {
+    double.client_of(Settings { table: NEW.to_owned(), ..double.settings() }).await
+}
+
 /// Makes the table past the program.
 async fn make_table(double: &Double, partition: &str, is_provisioned: bool) {
-    let client: Client = double.client_of(Settings { table: NEW.to_owned(), ..double.settings() }).await;
+    let client = client_of_new(double).await;
     let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
     let kind = |name: &str| {
         AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build()

@@ -15,6 +15,7 @@ use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::client::RegistryClient;
 use mcs_proto::convert::Member;
 use mcs_registry::Listeners;
+use mcs_registry::store::{Memory, Store};
 use mcs_runtime::args::{MCS, try_parse};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::shutdown::Shutdown;
@@ -58,7 +59,12 @@ impl Drop for World {
 impl World {
     /// Starts a registry with the flags' defaults on free ports.
     pub(crate) async fn start() -> Self {
-        Self::with(START, None, |address| {
+        Self::over(Arc::new(Memory::default())).await
+    }
+
+    /// Starts one over a store.
+    pub(crate) async fn over(store: Arc<dyn Store>) -> Self {
+        Self::with(START, store, None, |address| {
             let url = format!("http://{address}").parse().unwrap();
             RegistryClient::new(&url, Timing::default()).unwrap()
         })
@@ -72,7 +78,7 @@ impl World {
 
     /// The same, at another time: a registry does not start with a certificate that has expired.
     pub(crate) async fn with_tls_since(start: i64, secret: &Secret) -> Self {
-        Self::with(start, Some(secret.of_registry()), |address| {
+        Self::with(start, Arc::new(Memory::default()), Some(secret.of_registry()), |address| {
             let url = format!("https://{address}").parse().unwrap();
             let tls = ClientTls::load(secret.of_caller(), Arc::new(SystemClock), Metrics::default()).unwrap();
             RegistryClient::secure(&url, Timing::default(), tls.configs()).unwrap()
@@ -80,7 +86,12 @@ impl World {
         .await
     }
 
-    async fn with(start: i64, tls: Option<Files>, client: impl FnOnce(&str) -> RegistryClient) -> Self {
+    async fn with(
+        start: i64,
+        store: Arc<dyn Store>,
+        tls: Option<Files>,
+        client: impl FnOnce(&str) -> RegistryClient,
+    ) -> Self {
         let args = try_parse::<mcs_registry::args::Args>(&MCS, ["mcs-registry"]).unwrap();
         let clock = Arc::new(ManualClock::at(WallTime::from_unix_secs(start)));
         let shutdown = Shutdown::manual();
@@ -90,7 +101,6 @@ impl World {
         let admin = listeners.admin.local_addr().unwrap();
         let client = client(&address);
         let judged = Arc::clone(&clock);
-        let store = Arc::new(mcs_registry::store::Memory::default());
         tokio::spawn(mcs_registry::serve(args.config(), judged, store, listeners, shutdown.watch()));
         // Its certificates are read by then: they are judged by the clock that the test may now set.
         let mut probe = TcpStream::connect(admin).await.unwrap();

@@ -22,13 +22,14 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use mcs_controller::api::{Condition, ServiceExport, ServiceImport};
-use mcs_core::names;
+use mcs_core::{names, timing::Timing};
 use mcs_e2e::{
     TempNamespace,
     shared::pair,
     stack::{Stack, StackOptions},
     wait_for,
 };
+use mcs_proto::client::RegistryClient;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -97,6 +98,22 @@ impl Scene {
     async fn start_controller(&mut self) -> Result<()> {
         self.stack.start_controller(&pair().await?.east, "east").await?;
         self.stack.ready().await
+    }
+
+    /// Waits until the registry lists just these exports as refused, with their cluster.
+    async fn reports_refused(&self, names: BTreeSet<&str>) -> Result<()> {
+        let registry = format!("http://{}", self.stack.registry().grpc).parse()?;
+        let client = RegistryClient::new(&registry, Timing::default())?;
+        let clusterset = self.stack.clusterset().parse()?;
+        wait_for(&format!("{names:?} as refused in the registry"), async || {
+            let (clusters, _) = client.list_clusters(&clusterset).await?;
+            let refused = clusters.iter().flat_map(|cluster| &cluster.refused_exports);
+            let keys = refused.flat_map(|refused| refused.first.iter().flat_map(|export| &export.key));
+            let listed: BTreeSet<&str> = keys.map(|key| key.name.as_str()).collect();
+            ensure!(listed == names, "{listed:?}");
+            Ok(())
+        })
+        .await
     }
 
     fn place(&self, name: &str) -> Place {

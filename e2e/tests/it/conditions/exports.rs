@@ -149,6 +149,10 @@ async fn an_export_says_what_became_of_it_and_why() -> Result<()> {
         }
     }
     scene.tells(&events).await?;
+    let refused = rows
+        .iter()
+        .filter(|row| row.event.as_ref().is_some_and(|[reason, _]| reason == names::EVENT_EXPORT_FAILED));
+    scene.reports_refused(refused.map(|row| row.name).collect()).await?;
 
     // A condition says which generation it is of, and its time changes with its status alone.
     let all = [VALID, super::READY, NO_CONFLICTS, other];
