@@ -127,7 +127,7 @@ impl Candidate {
         let claimed = claims.subscribe();
         let candidate = Self {
             api: Api::namespaced(client, &settings.namespace),
-            elector: Elector::new(settings.identity.clone(), settings.policy, first_floor(clock.as_ref())),
+            elector: Elector::new(settings.identity.clone(), settings.policy),
             settings,
             clock,
             stop,
@@ -162,7 +162,7 @@ impl Candidate {
             let now = self.clock.elapsed();
             if self.look_at.has_passed(now) {
                 self.look(now).await;
-            } else if let Some(write) = self.elector.next_write(now) {
+            } else if let Some(write) = self.elector.next_write(now, self.clock.wall_nanos()) {
                 self.write(write, now).await;
             } else {
                 let deadline = self.elector.poll_timeout().into_iter().chain([self.look_at]).min();
@@ -342,12 +342,6 @@ impl Candidate {
         };
         Lease { metadata, spec: Some(spec) }
     }
-}
-
-/// What the terms of a new Lease are above: the seconds since 1970. Leaders change less often than once a second, so it
-/// is above the terms of any Lease before; a clock that is wrong costs a refusal that names the term that is needed.
-pub(crate) fn first_floor(clock: &dyn Clock) -> u64 {
-    u64::try_from(clock.wall().unix_secs()).unwrap_or_default()
 }
 
 #[derive(Debug, thiserror::Error)]

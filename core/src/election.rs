@@ -10,7 +10,8 @@
 //! - the leader may write until its renew deadline after the *start* of its last successful renewal, which is before
 //!   any standby that saw this renewal can take over;
 //! - the term rises with every acquisition, also by the same replica, in the very write that acquires, and is never
-//!   lowered; so whoever is told a term can tell a deposed leader from its successor;
+//!   lowered; so whoever is told a term can tell a deposed leader from its successor. Each is above the microseconds
+//!   since 1970 ([`term_floor`]), so that it is also above the terms of a Lease that was deleted or restored meanwhile;
 //! - a Lease that was deleted is made again by its leader, and waited for by a standby that knows of a leader.
 //!
 //! Rejected: taking over as soon as the written time is old (saves seconds at a start, and trusts two clocks); a term
@@ -61,6 +62,14 @@ pub struct Record {
     pub lease_duration: Duration,
     /// When the holder says to have renewed it: only ever compared for equality.
     pub renewed: String,
+}
+
+/// What the term of an acquisition is above where the wall clock says `wall_nanos`, in nanoseconds since 1970: the
+/// microseconds since then. A Lease may be lost together with all that registries knew, and importers remember the terms
+/// that they have seen. Leaders change less often than once a microsecond, also where a Lease is deleted right after it
+/// was acquired. A clock that is behind costs a refusal that names the term that is needed.
+pub fn term_floor(wall_nanos: i128) -> u64 {
+    u64::try_from(wall_nanos / 1_000).unwrap_or_default()
 }
 
 /// A write of the Lease, bound to its state that was observed last.
@@ -116,10 +125,8 @@ pub struct Elector {
 }
 
 impl Elector {
-    /// A standby of this identity, which no other process ever has. Its terms are above `floor`: for a Lease that is
-    /// made anew, after its predecessor and all that registries knew were lost, a number is needed that is above every
-    /// term that importers have seen.
-    pub fn new(identity: String, policy: Policy, floor: u64) -> Self {
+    /// A standby of this identity, which no other process ever has.
+    pub fn new(identity: String, policy: Policy) -> Self {
         Self {
             identity,
             policy,
@@ -127,7 +134,7 @@ impl Elector {
             exists: None,
             observed: None,
             highest_term: 0,
-            floor,
+            floor: 0,
             next_try: Timestamp::ZERO,
             stopping: false,
         }
@@ -149,8 +156,9 @@ impl Elector {
         }
     }
 
-    /// The write to make now, if any; not to be asked while one is under way.
-    pub fn next_write(&mut self, now: Timestamp) -> Option<Write> {
+    /// The write to make now, if any; not to be asked while one is under way. `wall_nanos` is what the wall clock says,
+    /// in nanoseconds since 1970.
+    pub fn next_write(&mut self, now: Timestamp, wall_nanos: i128) -> Option<Write> {
         self.handle_timeout(now);
         let exists = self.exists?;
         if !self.next_try.has_passed(now) {
@@ -172,7 +180,8 @@ impl Elector {
             Role::Standby if self.stopping => None,
             Role::Standby => {
                 let ours = self.observed.as_ref().is_none_or(|known| self.is_own(&known.record));
-                let term = self.highest_term.max(self.floor).saturating_add(1);
+                let above = self.highest_term.max(self.floor).max(term_floor(wall_nanos));
+                let term = above.saturating_add(1);
                 let transitions = if ours { transitions } else { transitions.saturating_add(1) };
                 let write = Write { kind: WriteKind::Acquire, term, transitions, create: !exists };
                 self.free_at().has_passed(now).then_some(write)

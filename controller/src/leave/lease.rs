@@ -5,12 +5,13 @@
 //! mark. It is held for longer than a leave takes, so that no controller that is started meanwhile leads; then it is
 //! released, and the mark stays: a controller that is started afterwards joins again, and takes the mark off.
 
-use crate::leader::{Settings, first_floor, micro_time, record_of};
+use crate::leader::{Settings, micro_time, record_of};
 use crate::writes::as_manager;
 use anyhow::{Context, bail};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::{Api, ObjectMeta};
 use kube::{Client, ResourceExt};
+use mcs_core::election::term_floor;
 use mcs_core::names::{ANNOTATION_LEFT, ANNOTATION_TERM};
 use mcs_core::time::Clock;
 use std::time::Duration;
@@ -75,7 +76,7 @@ impl Held {
 /// The Lease as this program holds it, with a term above that of every leader before.
 fn wanted(found: Option<&Lease>, settings: &Settings, clock: &dyn Clock) -> Lease {
     let known = found.cloned().unwrap_or_default();
-    let term = record_of(&known).term.max(first_floor(clock)).saturating_add(1);
+    let term = record_of(&known).term.max(term_floor(clock.wall_nanos())).saturating_add(1);
     let mut metadata = ObjectMeta {
         name: Some(settings.name.clone()),
         namespace: Some(settings.namespace.clone()),
