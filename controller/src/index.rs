@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use mcs_core::ids::ServiceKey;
+use mcs_core::ids::{Namespace as NamespaceName, ServiceKey};
 use mcs_core::limits::MAX_HELD_NAMED;
 use mcs_core::model::HeldImports;
 use mcs_core::names::{
@@ -140,15 +140,30 @@ impl Index {
         self.delete_meta::<K>(object.meta());
     }
 
-    /// Takes the end of a list of `scope` (a namespace; all when none): what is not `listed` is gone.
-    pub(crate) fn finish_relist<K: Kind>(&self, scope: Option<&str>, listed: &BTreeSet<Name>) {
-        let missing = K::objects(&mut self.lock()).missing(scope, listed);
+    /// Takes the end of a list of `scope` (a namespace; all when none): what is not `listed` is gone, but for what was
+    /// written after `version`, of which the list cannot know: own writes are known here before their watch tells.
+    pub(crate) fn finish_relist<K: Kind>(
+        &self,
+        scope: Option<&str>,
+        listed: &BTreeSet<Name>,
+        version: Option<&str>,
+    ) {
+        let missing = K::objects(&mut self.lock()).missing(scope, listed, version);
         debug!(kind = %K::kind(&()), namespace = scope, objects = listed.len(), gone = missing.len(), "listed");
         for meta in missing {
             let mut inner = self.lock();
             if let Some(before) = K::objects(&mut inner).unlist(&meta) {
                 before.touched(&inner, self);
             }
+        }
+    }
+
+    /// Takes that there is no such namespace. It may have been made since that was read: then the next look tells.
+    pub(crate) fn namespace_is_gone(&self, namespace: &NamespaceName) {
+        let mut inner = self.lock();
+        let known = inner.namespaces.get("", namespace.as_str()).cloned();
+        if let Some(before) = known.and_then(|known| inner.namespaces.unlist(&known.metadata)) {
+            before.touched(&inner, self);
         }
     }
 
@@ -357,7 +372,10 @@ impl Kind for EndpointSlice {
             index.queue_import(&namespace, imported);
         }
         if let Some(service) = service {
-            index.queue_export(&namespace, service);
+            // What is imported is no part of an export.
+            if imported.is_none() {
+                index.queue_export(&namespace, service);
+            }
             // Slices that Kubernetes makes for a derived Service, when somebody gave it a selector, name no import.
             let derived = inner.services.get(&namespace, service);
             if let Some(imported) = derived.and_then(|derived| label(&**derived, LABEL_SERVICE_NAME)) {

@@ -120,7 +120,7 @@ impl Watches {
                 }
                 if state == Some(false) {
                     feed.relisted.clear();
-                    feed.finish::<K>();
+                    feed.finish::<K>(None);
                 }
                 if there.changed().await.is_err() {
                     return;
@@ -147,18 +147,17 @@ impl Watches {
         let api = Api::<Namespace>::all(self.client.clone());
         let poll = async move {
             let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-            let (mut known, mut said) = (None::<Namespace>, None);
+            let mut said = None;
             loop {
                 let problem = match api.get_opt(namespace.as_str()).await {
                     Ok(found) => {
-                        match (&found, &known) {
-                            (Some(found), _) => index.apply(found.clone()),
-                            (None, Some(gone)) => index.delete(gone),
-                            (None, None) => {}
-                        }
                         let is = Some(found.is_some());
+                        match found {
+                            Some(found) => index.apply(found),
+                            // Also one that was made for an import and has ended before it was seen here.
+                            None => index.namespace_is_gone(&namespace),
+                        }
                         there.send_if_modified(|state| std::mem::replace(state, is) != is);
-                        known = found;
                         listed.ready();
                         backoff.reset();
                         if said.take().is_some() {
@@ -217,9 +216,9 @@ impl Feed {
                 self.relisted.insert(name_of(object.meta()));
                 self.apply(object);
             }
-            News::InitDone => {
+            News::InitDone(version) => {
                 self.metrics.listed(&K::kind(&()));
-                self.finish::<K>();
+                self.finish::<K>(Some(&version));
             }
             News::Apply(object) => self.apply(object),
             News::Delete(object) => self.index.delete_meta::<K>(object.meta()),
@@ -235,10 +234,10 @@ impl Feed {
         }
     }
 
-    /// What was listed is all there is.
-    fn finish<K: Kind>(&mut self) {
+    /// What was listed is all there was at `version`; all there is where none is said.
+    fn finish<K: Kind>(&mut self, version: Option<&str>) {
         let scope = self.scope.as_ref().map(NamespaceName::as_str);
-        self.index.finish_relist::<K>(scope, &std::mem::take(&mut self.relisted));
+        self.index.finish_relist::<K>(scope, &std::mem::take(&mut self.relisted), version);
         self.listed.ready();
     }
 

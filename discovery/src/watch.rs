@@ -84,7 +84,7 @@ impl Teller {
                     self.tell(SliceEvent::InitApply(id, facts));
                 }
             }
-            News::InitDone => {
+            News::InitDone(_) => {
                 self.tell(SliceEvent::InitDone);
                 self.metrics.relists.inc();
                 info!(slices = self.listed, "EndpointSlices listed");

@@ -111,10 +111,23 @@ impl<K: Resource> Objects<K> {
         before
     }
 
-    /// The names in `scope` (all namespaces when none) that `listed` lacks, to be deleted when a relist is done.
-    pub(crate) fn missing(&self, scope: Option<&str>, listed: &BTreeSet<Name>) -> Vec<ObjectMeta> {
-        let gone = |name: &Name| scope.is_none_or(|scope| scope == name.0) && !listed.contains(name);
-        self.objects.iter().filter(|(name, _)| gone(name)).map(|(_, object)| object.meta().clone()).collect()
+    /// The objects in `scope` (all namespaces when none) that `listed` lacks, to be deleted when a relist is done, but for
+    /// those that are newer than the list's `version`, where that is a number as theirs are.
+    pub(crate) fn missing(
+        &self,
+        scope: Option<&str>,
+        listed: &BTreeSet<Name>,
+        version: Option<&str>,
+    ) -> Vec<ObjectMeta> {
+        let version = version.and_then(number);
+        let newer = |meta: &ObjectMeta| {
+            version.zip(meta.resource_version.as_deref().and_then(number)).is_some_and(|(list, is)| is > list)
+        };
+        let gone = |name: &Name, meta: &ObjectMeta| {
+            scope.is_none_or(|scope| scope == name.0) && !listed.contains(name) && !newer(meta)
+        };
+        let all = self.objects.iter().map(|(name, object)| (name, object.meta()));
+        all.filter(|(name, meta)| gone(name, meta)).map(|(_, meta)| meta.clone()).collect()
     }
 
     fn unindex(&mut self, name: &Name, object: Option<&K>) {
@@ -140,11 +153,15 @@ fn label_values(labels: &'static [&'static str], meta: &ObjectMeta) -> Vec<Label
     labels.iter().filter_map(|label| Some((namespace.clone(), *label, value(label)?))).collect()
 }
 
+/// A resource version as the number that it is at every API server that there is.
+fn number(version: &str) -> Option<u64> {
+    version.parse().ok()
+}
+
 /// Whether `meta` is a later state than `known`. Another object of the same name is; of one object, the higher
 /// resource version is, and where versions are not numbers the last one told.
 fn is_newer(meta: &ObjectMeta, known: &ObjectMeta) -> bool {
-    let version =
-        |meta: &ObjectMeta| meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+    let version = |meta: &ObjectMeta| meta.resource_version.as_deref().and_then(number);
     match (version(meta), version(known)) {
         (Some(new), Some(old)) => new > old,
         _ => meta.uid != known.uid || meta.resource_version != known.resource_version,
@@ -198,10 +215,24 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_was_made_after_a_list_comes_back_with_its_watch() {
+    fn what_a_list_lacks_is_gone_unless_it_was_written_after_the_list() {
+        let mut objects = Objects::new(&[]);
+        for (name, version) in [("a", 6), ("b", 7), ("c", 8), ("d", 5)] {
+            objects.apply(mk_namespace(name, name, version, ""));
+        }
+        let listed = [(String::new(), "d".to_owned())].into();
+        let gone = |version| {
+            let missing = objects.missing(None, &listed, version).into_iter();
+            missing.filter_map(|meta| meta.name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!([Some("7"), Some("an opaque one"), None].map(gone), ["a b", "a b c", "a b c"]);
+    }
+
+    #[test]
+    fn an_object_that_was_taken_for_gone_comes_back_with_its_watch() {
         let mut objects = Objects::new(&[]);
         objects.apply(mk_namespace("a", "uid", 7, ""));
-        let missing = objects.missing(None, &BTreeSet::new());
+        let missing = objects.missing(None, &BTreeSet::new(), None);
         for meta in &missing {
             objects.unlist(meta);
         }

@@ -36,6 +36,29 @@ fn a_namespace_that_changes_queues_the_exports_of_its_labelled_services() {
     assert_eq!(index.exports.take_all(), [key("cart")]);
 }
 
+/// It was made for an import, which the answer told, and ended before it was looked at.
+#[test]
+fn a_namespace_that_is_not_there_is_missing_whoever_told_of_it_and_may_come_back() {
+    let index = Index::default();
+    let cart = ServiceKey::new("shop", "cart").expect("a valid key");
+    let mut made = Namespace { metadata: mk_service("", "shop").metadata, ..Namespace::default() };
+    made.metadata.namespace = None;
+    index.namespace_is_gone(&cart.namespace);
+    assert_eq!(index.hold(&cart), (NamespaceState::Missing, true));
+    index.apply(made.clone());
+    assert_eq!(
+        (index.imports.take_all(), index.namespace_state(&cart)),
+        (vec![cart.clone()], NamespaceState::Active)
+    );
+    index.namespace_is_gone(&cart.namespace);
+    assert_eq!(
+        (index.imports.take_all(), index.namespace_state(&cart)),
+        (vec![cart.clone()], NamespaceState::Missing)
+    );
+    index.apply(made);
+    assert_eq!(index.namespace_state(&cart), NamespaceState::Active);
+}
+
 /// What is no DNS label names no Service, and its ServiceExport is to say so.
 #[test]
 fn a_service_export_whose_name_no_service_can_have_is_queued_apart() {
@@ -86,6 +109,27 @@ fn objects_of_others_in_the_place_of_ours_are_seen_with_the_import_and_queue_it(
     index.delete(&called);
     assert_eq!(queued(), cart);
     assert_eq!(index.import_objects(&key, &derived).slices, []);
+}
+
+/// An import of many slices would queue as many exports, none of which there is.
+#[test]
+fn an_imported_slice_queues_its_import_and_one_that_is_not_or_no_more_its_export() {
+    let index = Index::default();
+    let slice = |version: &str, labels: &[(&str, &str)]| {
+        let mut metadata = mk_service("shop", "cart-1").metadata;
+        metadata.resource_version = Some(version.to_owned());
+        let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned()));
+        metadata.labels = Some(labels.collect());
+        EndpointSlice { metadata, ..EndpointSlice::default() }
+    };
+    let (of, imported) = ((LABEL_SLICE_SERVICE, "pay"), (LABEL_SERVICE_NAME, "cart"));
+    let queued = [slice("1", &[of, imported]), slice("2", &[of]), slice("3", &[of, imported])].map(|slice| {
+        index.apply(slice);
+        let names = |keys: Vec<ServiceKey>| keys.iter().map(|key| key.name.to_string()).collect::<Vec<_>>();
+        (names(index.exports.take_all()), names(index.imports.take_all()))
+    });
+    let [nothing, pay, cart] = [vec![], vec!["pay".to_owned()], vec!["cart".to_owned()]];
+    assert_eq!(queued, [(nothing, cart.clone()), (pay.clone(), cart.clone()), (pay, cart)]);
 }
 
 fn mk_service(namespace: &str, name: &str) -> Service {

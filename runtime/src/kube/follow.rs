@@ -11,7 +11,8 @@
 //! - **A watch that is silently dead is left** [`WATCH_LIMIT`] after its begin, whether it told something or not: the
 //!   server was asked to end it before.
 //! - **The log says once** what is wrong, again when something else is, and when it is over: an outage of hours must
-//!   not fill it.
+//!   not fill it. It is over when a watch has lasted, not with its first event: a server may tell one and end it each
+//!   time.
 //!
 //! Rejected: `kube::runtime::watcher`. It tells the begin of a list before it asks for it, which its own backoff takes
 //! for a success, so that a server that refuses lists is asked every second for ever; it drops what a server says of
@@ -74,8 +75,8 @@ pub enum News<K> {
     Init,
     /// The list has this object.
     InitApply(K),
-    /// The list is complete.
-    InitDone,
+    /// The list is complete, and is what was so at this version: what was made later may be missing in it.
+    InitDone(String),
     /// An object was made or changed.
     Apply(K),
     /// An object is gone; this is its last state.
@@ -194,8 +195,8 @@ where
             is_listed = true;
             tell(Some(object));
         }
-        News::InitDone if is_listed => {}
-        News::InitDone | News::Delete(_) => tell(None),
+        News::InitDone(_) if is_listed => {}
+        News::InitDone(_) | News::Delete(_) => tell(None),
         News::Apply(object) => tell(Some(object)),
         News::Alive | News::Failed(_) => {}
     };
@@ -245,8 +246,9 @@ where
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => {
-                    (self.tell)(News::InitDone);
-                    return page.metadata.resource_version.unwrap_or_default();
+                    let version = page.metadata.resource_version.unwrap_or_default();
+                    (self.tell)(News::InitDone(version.clone()));
+                    return version;
                 }
             }
         }
@@ -263,6 +265,7 @@ where
             let problem = match watched.unwrap_or(Err(Problem::Silent)) {
                 Ok(()) if self.clock.elapsed().since(start) >= FIRST_PAUSE => {
                     self.works();
+                    self.is_well();
                     continue;
                 }
                 // A server that ends each watch at once must not be asked without a pause.
@@ -288,7 +291,18 @@ where
         };
         let mut events = pin!(self.api.watch(&params, version).await?);
         (self.tell)(News::Alive);
-        while let Some(event) = events.try_next().await? {
+        let mut lasts = pin!(tokio::time::sleep(FIRST_PAUSE));
+        let mut told = false;
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = events.try_next() => event?,
+                () = &mut lasts, if told && self.said.is_some() => {
+                    self.is_well();
+                    continue;
+                }
+            };
+            let Some(event) = event else { return Ok(()) };
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     *version = object.resource_version().unwrap_or_default();
@@ -304,14 +318,18 @@ where
                 }
                 WatchEvent::Error(status) => return Err(Error::Api(status).into()),
             }
+            told = true;
             self.works();
         }
-        Ok(())
+    }
+
+    /// It goes on: what fails next is a first failure.
+    fn works(&mut self) {
+        self.backoff.reset();
     }
 
     /// What was wrong, if anything, is over.
-    fn works(&mut self) {
-        self.backoff.reset();
+    fn is_well(&mut self) {
         if self.said.take().is_some() {
             info!(path = self.api.resource_url(), "followed again");
         }
@@ -331,3 +349,7 @@ where
         tokio::time::sleep(pause).await;
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod tests;
