@@ -32,6 +32,7 @@ use mcs_proto::url::Scheme;
 use mcs_runtime::tls;
 use mcs_runtime::tls::client::ClientTls;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tracing::{error, info, warn};
 
@@ -120,21 +121,23 @@ async fn leave_registry(registries: &[RegistryClient], member: &Member) {
 /// Takes away what was made, as far as possible.
 async fn clean(client: &Client, watched: &[Namespace], member: &Member) -> anyhow::Result<()> {
     let cleaner = cluster::Cleaner::new(client.clone(), watched, &member.clusterset);
+    let [exports, finalizers, slices, services, imports] = [const { AtomicUsize::new(0) }; 5];
     let mut left = Vec::new();
-    let mut count = |what: &'static str, done: anyhow::Result<usize>| match done {
-        Ok(count) => count,
-        Err(problem) => {
-            error!(what, error = %format!("{problem:#}"), "not all could be taken away");
+    let mut note = |what: &'static str, gone: &AtomicUsize, done: anyhow::Result<()>| {
+        if let Err(problem) = done {
+            let gone = gone.load(Ordering::Relaxed);
+            error!(what, gone, error = %format!("{problem:#}"), "not all could be taken away");
             left.push(what);
-            0
         }
     };
-    let exports = count("ServiceExports", within(cleaner.delete_service_exports()).await);
-    let finalizers = count("finalizers of ServiceExports", within(cleaner.remove_finalizers()).await);
+    note("ServiceExports", &exports, within(cleaner.delete_service_exports(&exports)).await);
+    note("finalizers of ServiceExports", &finalizers, within(cleaner.remove_finalizers(&finalizers)).await);
     // What an import owns goes first, so that it is counted here and not collected by Kubernetes.
-    let slices = count("EndpointSlices", within(cleaner.delete_slices()).await);
-    let services = count("Services", within(cleaner.delete_services()).await);
-    let imports = count("ServiceImports", within(cleaner.delete_service_imports()).await);
+    note("EndpointSlices", &slices, within(cleaner.delete_slices(&slices)).await);
+    note("Services", &services, within(cleaner.delete_services(&services)).await);
+    note("ServiceImports", &imports, within(cleaner.delete_service_imports(&imports)).await);
+    let [exports, finalizers, slices, services, imports] =
+        [exports, finalizers, slices, services, imports].map(AtomicUsize::into_inner);
     info!(exports, finalizers, imports, slices, services, "removed from the cluster");
     if left.is_empty() {
         return Ok(());

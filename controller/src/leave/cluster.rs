@@ -1,6 +1,7 @@
 //! Takes away what this system made of a cluster: told by its marks, in the namespaces that are watched.
 //!
-//! What cannot be listed or taken away keeps nothing else from going; the first such problem is the error in the end.
+//! What cannot be listed or taken away keeps nothing else from going; the first such problem is the error in the end. Each
+//! step counts what it took away, whatever becomes of the rest.
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Debug;
 use std::future::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many writes are under way at once.
 const AT_ONCE: usize = 16;
@@ -50,26 +52,26 @@ impl Cleaner {
     }
 
     /// Those that were made for a label.
-    pub(super) async fn delete_service_exports(&self) -> anyhow::Result<usize> {
-        self.delete_made::<ServiceExport>().await
+    pub(super) async fn delete_service_exports(&self, gone: &AtomicUsize) -> anyhow::Result<()> {
+        self.delete_made::<ServiceExport>(gone).await
     }
 
     /// All of them.
-    pub(super) async fn delete_service_imports(&self) -> anyhow::Result<usize> {
-        self.delete_made::<ServiceImport>().await
+    pub(super) async fn delete_service_imports(&self, gone: &AtomicUsize) -> anyhow::Result<()> {
+        self.delete_made::<ServiceImport>(gone).await
     }
 
     /// Imported ones.
-    pub(super) async fn delete_slices(&self) -> anyhow::Result<usize> {
-        self.delete_made::<EndpointSlice>().await
+    pub(super) async fn delete_slices(&self, gone: &AtomicUsize) -> anyhow::Result<()> {
+        self.delete_made::<EndpointSlice>(gone).await
     }
 
     /// Derived ones.
-    pub(super) async fn delete_services(&self) -> anyhow::Result<usize> {
-        self.delete_made::<Service>().await
+    pub(super) async fn delete_services(&self, gone: &AtomicUsize) -> anyhow::Result<()> {
+        self.delete_made::<Service>(gone).await
     }
 
-    async fn delete_made<K>(&self) -> anyhow::Result<usize>
+    async fn delete_made<K>(&self, gone: &AtomicUsize) -> anyhow::Result<()>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
@@ -79,7 +81,7 @@ impl Cleaner {
             let clusterset = meta.annotations.as_ref().and_then(|all| all.get(ANNOTATION_CLUSTERSET));
             meta.deletion_timestamp.is_none() && clusterset == Some(&self.clusterset)
         });
-        found.each(|meta| self.delete::<K>(meta)).await
+        found.each(gone, |meta| self.delete::<K>(meta)).await
     }
 
     /// Whether it was there, and still the one that was read.
@@ -100,10 +102,10 @@ impl Cleaner {
     }
 
     /// Lets ServiceExports go, whoever made them, and whoever deletes them later.
-    pub(super) async fn remove_finalizers(&self) -> anyhow::Result<usize> {
+    pub(super) async fn remove_finalizers(&self, gone: &AtomicUsize) -> anyhow::Result<()> {
         let mut found = self.list::<ServiceExport>(ListParams::default()).await;
         found.objects.retain(|meta| finalizer(meta).is_some());
-        found.each(|meta| self.remove_finalizer(meta)).await
+        found.each(gone, |meta| self.remove_finalizer(meta)).await
     }
 
     async fn remove_finalizer(&self, mut meta: ObjectMeta) -> anyhow::Result<bool> {
@@ -178,23 +180,24 @@ impl Cleaner {
 }
 
 impl Found {
-    /// Does `write` to each, whatever becomes of the others; the number of those that it took away.
+    /// Does `write` to each, whatever becomes of the others; those that it took away are counted in `gone`, so that what was
+    /// done is known also where not all was, or there was no time for all.
     async fn each<F: Future<Output = anyhow::Result<bool>>>(
         self,
+        gone: &AtomicUsize,
         write: impl FnMut(ObjectMeta) -> F,
-    ) -> anyhow::Result<usize> {
+    ) -> anyhow::Result<()> {
         let written = stream::iter(self.objects).map(write).buffer_unordered(AT_ONCE);
-        let add = |(gone, problem): (usize, Option<anyhow::Error>), one| {
+        let count = |problem: Option<anyhow::Error>, one| {
             ready(match one {
-                Ok(taken) => (gone + usize::from(taken), problem),
-                Err(error) => (gone, problem.or(Some(error))),
+                Ok(taken) => {
+                    gone.fetch_add(usize::from(taken), Ordering::Relaxed);
+                    problem
+                }
+                Err(error) => problem.or(Some(error)),
             })
         };
-        let (gone, problem) = written.fold((0, self.problem), add).await;
-        match problem {
-            None => Ok(gone),
-            Some(problem) => Err(problem.context(format!("{gone} are gone, not all"))),
-        }
+        written.fold(self.problem, count).await.map_or(Ok(()), Err)
     }
 }
 
