@@ -145,7 +145,7 @@ async fn keep(
         conflicts: conflicts(lead, key),
     };
     say(lead, &export, |previous, generation, now| conditions(&facts, previous, generation, now)).await?;
-    let again = tell(lead, &export, &facts, input.content.as_ref()).await;
+    let again = tell(lead, &export, &facts, input.content.as_ref());
     Ok(again.map_or(Outcome::Done, Outcome::At))
 }
 
@@ -197,7 +197,7 @@ fn progress(lead: &Lead, key: &ServiceKey) -> Progress {
 }
 
 /// Tells Events of what is wrong; answers when the first of them is to be told again.
-async fn tell(
+fn tell(
     lead: &Lead,
     export: &ServiceExport,
     facts: &ExportFacts,
@@ -208,7 +208,7 @@ async fn tell(
     match &facts.progress {
         Progress::Failed { reason } if facts.validity == Validity::Valid => {
             let note = format!("the export is not taken: {reason}");
-            again.push(lead.events.warn(&object, EVENT_EXPORT_FAILED, note).await);
+            again.push(lead.events.warn(&object, EVENT_EXPORT_FAILED, note));
         }
         Progress::Failed { .. } | Progress::Pending | Progress::Ready | Progress::LeaseExpired => {
             lead.events.over(&object, EVENT_EXPORT_FAILED);
@@ -220,11 +220,11 @@ async fn tell(
     } else {
         let named: Vec<_> = dropped.iter().take(NAMED_DROPPED).map(ToString::to_string).collect();
         let note = format!("{} endpoints are not exported: {}", dropped.len(), named.join("; "));
-        again.push(lead.events.warn(&object, EVENT_ENDPOINTS_DROPPED, note).await);
+        again.push(lead.events.warn(&object, EVENT_ENDPOINTS_DROPPED, note));
     }
     if content.is_some_and(|content| content.has_names) {
         let note = "EndpointSlices of address type FQDN are not exported, only addresses are".to_owned();
-        again.push(lead.events.warn(&object, EVENT_FQDN_SKIPPED, note).await);
+        again.push(lead.events.warn(&object, EVENT_FQDN_SKIPPED, note));
     } else {
         lead.events.over(&object, EVENT_FQDN_SKIPPED);
     }

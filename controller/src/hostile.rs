@@ -129,6 +129,7 @@ fn look_at_import(key: &ServiceKey, objects: &ImportObjects) {
         served_families: vec![IpFamily::V4],
         slices_present_kept: true,
         node_hints_kept: true,
+        import_refused: false,
     };
     let existing = facts::existing(key, objects, &clusterset);
     let ours = ours(objects);

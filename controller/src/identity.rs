@@ -185,14 +185,14 @@ pub(crate) async fn watch(
                         }
                         let changed = now.as_ref() != Some(&value);
                         metrics.identity_changed(name, changed);
-                        report(&events, &version, name, &value, seen.as_ref(), told.is_some()).await;
+                        report(&events, &version, name, &value, seen.as_ref(), told.is_some());
                         (told, last) = (Some(now), seen);
                     }
                     Ok(None) => return,
                     // What lasts is told again.
                     Err(_) => {
                         if last.as_ref().is_some_and(|last| value_of(last) != value) {
-                            report(&events, &version, name, &value, last.as_ref(), true).await;
+                            report(&events, &version, name, &value, last.as_ref(), true);
                         }
                     }
                 }
@@ -203,7 +203,7 @@ pub(crate) async fn watch(
     futures::future::join_all(watches).await;
 }
 
-async fn report(
+fn report(
     events: &Events,
     version: &AboutVersion,
     name: &'static str,
@@ -233,7 +233,7 @@ async fn report(
                 "the id of a cluster that is a member of its clusterset must not change: the controller goes on as {value}, \
                  and goes by {found} when it is started anew; `mcs-controller leave` takes the cluster out before"
             );
-            events.warn(&property.object_ref(version), EVENT_IDENTITY_CHANGED, note).await;
+            events.warn(&property.object_ref(version), EVENT_IDENTITY_CHANGED, note);
         }
         None => {
             error!(

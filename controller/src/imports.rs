@@ -9,9 +9,10 @@ mod round;
 use crate::api::ServiceImport;
 use crate::facts;
 use crate::index::{ImportObjects, NamespaceState};
-use crate::lead::Lead;
+use crate::lead::{IMPORT_WRITES, Lead};
 use crate::queue::Outcome;
 use crate::writes::{WriteFailed, Writer, Written};
+use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ObjectMeta;
@@ -19,14 +20,17 @@ use kube::{Resource, ResourceExt};
 use mcs_core::ids::ServiceKey;
 use mcs_core::model::IpFamily;
 use mcs_core::names;
-use mcs_core::plan::{Existing, Identity, Kind, Problem, Step, WantedSlice, plan};
+use mcs_core::plan::{
+    DerivedService, Existing, Identity, Kind, Ownership, PlanConfig, Problem, Step, WantedSlice, plan,
+};
 use mcs_core::time::WallMillis;
 use mcs_core::view::{Applied, Decision, Source};
 use round::{Round, Slice, Update};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
@@ -82,7 +86,7 @@ pub(crate) async fn reconcile(lead: &Lead, key: ServiceKey) -> Outcome {
             }
             lead.metrics.reconcile_failed("import");
             if let WriteFailed::Refused { code, message } = &error {
-                tell_refused(lead, &key, *code, message).await;
+                tell_refused(lead, &key, *code, message);
             }
             Outcome::Failed { asked: error.retry_after() }
         }
@@ -98,8 +102,11 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
             view.applied(key.clone(), Applied::of(&existing));
             view.decide(key)
         };
-        let families = families(lead, key, &decision).await?;
-        let config = lead.plan_config(families.clone().unwrap_or_else(|| BOTH_FAMILIES.to_vec()));
+        let families = families(lead, key, &decision, &existing).await?;
+        let config = PlanConfig {
+            import_refused: round.has_refused(Update::Import),
+            ..lead.plan_config(families.clone().unwrap_or_else(|| BOTH_FAMILIES.to_vec()))
+        };
         let (mut writes, reports): (Vec<_>, Vec<_>) =
             plan(key, &decision, &existing, &config).into_iter().partition(Step::is_write);
         writes.retain(|step| !round.was_refused(step));
@@ -120,25 +127,54 @@ async fn try_reconcile(lead: &Lead, key: &ServiceKey) -> Result<Outcome, WriteFa
                 observe(lead, key, &decision);
                 return Err(refused);
             }
-            return Ok(settle(lead, key, &decision, &objects, reports).await);
+            return Ok(settle(lead, key, &decision, &objects, reports));
         }
-        for step in writes {
-            if let Some(wanted) = written_slice(&step) {
-                let now = lead.clock.elapsed();
-                match round.slice(wanted) {
-                    Slice::Write => lead.pace.writes(key, now),
-                    // What follows in the plan may count on it.
-                    Slice::Later => {
-                        return Ok(Outcome::NotYet(lead.pace.too_soon(key, now).unwrap_or(now)));
-                    }
-                    Slice::Unsettled => return Ok(unsettled(lead, key)),
-                }
+        for steps in round::batches(writes) {
+            let (steps, next) = round.unwritten(steps);
+            for (update, became) in side_by_side(lead, key, &objects, steps).await {
+                round.take(update, became)?;
             }
-            let update = Update::of(&step);
-            round.take(update, execute(lead, key, &objects, step).await)?;
+            match next {
+                Slice::Write => {}
+                // What follows in the plan may count on it.
+                Slice::Later => {
+                    let now = lead.clock.elapsed();
+                    return Ok(Outcome::NotYet(lead.pace.too_soon(key, now).unwrap_or(now)));
+                }
+                Slice::Unsettled => return Ok(unsettled(lead, key)),
+            }
         }
     }
     Ok(unsettled(lead, key))
+}
+
+/// Carries out steps at the same time; none is begun after one has failed. Answers what became of them, failures that
+/// somebody has to know of before those that a new plan mends.
+async fn side_by_side(
+    lead: &Lead,
+    key: &ServiceKey,
+    objects: &ImportObjects,
+    steps: Vec<Step>,
+) -> Vec<(Option<Update>, Result<(), WriteFailed>)> {
+    let failed = &AtomicBool::new(false);
+    let each = steps.into_iter().map(|step| async move {
+        // Nobody closes it.
+        let _place = lead.import_writes.acquire().await;
+        if failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        if round::written_slice(&step).is_some() {
+            lead.pace.writes(key, lead.clock.elapsed());
+        }
+        let update = Update::of(&step);
+        let became = execute(lead, key, objects, step).await;
+        failed.fetch_or(became.is_err(), Ordering::Relaxed);
+        Some((update, became))
+    });
+    let done = stream::iter(each).buffer_unordered(IMPORT_WRITES).filter_map(ready);
+    let mut done: Vec<_> = done.collect().await;
+    done.sort_by_key(|(_, became)| became.as_ref().is_err_and(WriteFailed::is_stale));
+    done
 }
 
 /// Something fights this import: another writer, or a webhook that changes what is written.
@@ -152,21 +188,43 @@ fn unsettled(lead: &Lead, key: &ServiceKey) -> Outcome {
 
 /// The families that a plan depends on; none where they are not known and nothing is written that depends on them: what
 /// goes needs none, and no namespace is there to be asked.
+///
+/// Where the namespace does not say, as when it has room for no further Service, the derived Service that is there goes on
+/// with what it was made with.
 async fn families(
     lead: &Lead,
     key: &ServiceKey,
     decision: &Decision,
+    existing: &Existing,
 ) -> Result<Option<Vec<IpFamily>>, WriteFailed> {
-    match lead.families.known() {
-        Some(known) => Ok(Some(known)),
-        None if *decision == Decision::Remove => Ok(None),
-        None if lead.index.namespace_state(key) != NamespaceState::Active => Ok(None),
-        None => Ok(Some(lead.families.ask(&lead.client, &key.namespace).await?)),
+    if let Some(known) = lead.families.known() {
+        return Ok(Some(known));
+    }
+    if *decision == Decision::Remove || lead.index.namespace_state(key) != NamespaceState::Active {
+        return Ok(None);
+    }
+    match (lead.families.ask(&lead.client, &key.namespace).await, served_before(decision, existing)) {
+        (Ok(families), _) | (Err(WriteFailed::Refused { .. }), Some(families)) => Ok(Some(families)),
+        (Err(failed), _) => Err(failed),
     }
 }
 
+/// The families of the derived Service, where it serves any of the import's.
+fn served_before(decision: &Decision, existing: &Existing) -> Option<Vec<IpFamily>> {
+    let ours =
+        |service: &&DerivedService| service.meta.ownership == Ownership::Ours && !service.meta.deleting;
+    let service = existing.service.as_ref().filter(ours)?;
+    let wanted = match decision {
+        Decision::Apply(wanted) => wanted.definition.as_ref().map(|definition| &definition.ip_families),
+        Decision::Keep | Decision::Remove => None,
+    };
+    let wanted = wanted.filter(|families| !families.is_empty());
+    let serves = |family: &IpFamily| wanted.is_none_or(|wanted| wanted.contains(family));
+    Some(service.spec.ip_families.clone()).filter(|families| families.iter().any(serves))
+}
+
 /// What is left when no write is: problems for people, and what the view remembers.
-async fn settle(
+fn settle(
     lead: &Lead,
     key: &ServiceKey,
     decision: &Decision,
@@ -180,7 +238,7 @@ async fn settle(
     let mut told = BTreeSet::new();
     for report in reports {
         if let Step::Report(problem) = report {
-            told.insert(tell(lead, key, objects, problem).await);
+            told.insert(tell(lead, key, objects, problem));
         }
     }
     if let Some(import) = &objects.import {
@@ -250,14 +308,6 @@ fn read(lead: &Lead, key: &ServiceKey) -> (ImportObjects, Existing) {
     let objects = lead.index.import_objects(key, &names::derived_service_name(key));
     let existing = facts::existing(key, &objects, &lead.config.member.clusterset);
     (objects, existing)
-}
-
-/// The slice whose endpoints a step writes.
-const fn written_slice(step: &Step) -> Option<&WantedSlice> {
-    match step {
-        Step::CreateSlice(wanted) | Step::UpdateSlice { wanted, .. } => Some(wanted),
-        _ => None,
-    }
 }
 
 /// Carries out one step. The objects are those that the plan was made from.
@@ -367,17 +417,17 @@ fn note_node_hints(lead: &Lead, wanted: &WantedSlice, written: &EndpointSlice) {
 
 /// Tells what the API server says to an object of an import that it does not take, such as a quota or a policy: who
 /// looks at the ServiceImport could not know. One that is not there yet can only be told of in the log.
-async fn tell_refused(lead: &Lead, key: &ServiceKey, code: u16, message: &str) {
+fn tell_refused(lead: &Lead, key: &ServiceKey, code: u16, message: &str) {
     if let Some(import) = read(lead, key).0.import {
         let note = format!(
             "the API server refuses to take an object of this import ({code}): {message}; it is tried again"
         );
-        lead.events.warn(&import.object_ref(&()), names::EVENT_IMPORT_FAILED, note).await;
+        lead.events.warn(&import.object_ref(&()), names::EVENT_IMPORT_FAILED, note);
     }
 }
 
 /// Tells of a problem; answers the reason of the Event.
-async fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: Problem) -> &'static str {
+fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: Problem) -> &'static str {
     let import = objects.import.as_ref().map(|import| import.object_ref(&()));
     let (object, reason, note) = match problem {
         Problem::Foreign { kind: Kind::ServiceImport, name } => (
@@ -412,7 +462,7 @@ async fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: P
     };
     match object {
         Some(object) => {
-            lead.events.warn(&object, reason, note).await;
+            lead.events.warn(&object, reason, note);
         }
         None => warn!(service = %key, reason, note, "import is not complete"),
     }

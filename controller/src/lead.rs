@@ -30,12 +30,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 /// Exports that are worked on at the same time.
 const EXPORT_WORKERS: usize = 8;
 /// Imports that are worked on at the same time.
 const IMPORT_WORKERS: usize = 16;
+/// Writes of imports that are under way at the same time, be they of one import or of many: enough to keep an API server
+/// busy, and no more, since what is urgent waits behind them.
+pub(crate) const IMPORT_WRITES: usize = 16;
 
 /// What outlives a term of leadership.
 #[derive(Clone)]
@@ -84,6 +87,8 @@ pub(crate) struct Lead {
     pub(crate) server: Server,
     /// When the slices of each import were written last.
     pub(crate) pace: Pace,
+    /// A place for each write of an import that may be under way.
+    pub(crate) import_writes: Semaphore,
     /// What was said of exports and imports that fail.
     pub(crate) failures: Failures,
     /// Deletions of exports that wait for a registry.
@@ -138,6 +143,7 @@ impl Lead {
             },
             finishing: Mutex::default(),
             pace: Pace::default(),
+            import_writes: Semaphore::new(IMPORT_WRITES),
             failures: Failures::default(),
         };
         imports::seed(&lead);
@@ -225,6 +231,7 @@ impl Lead {
             served_families,
             slices_present_kept: self.server.slices_present.load(Ordering::Relaxed),
             node_hints_kept: self.server.node_hints.load(Ordering::Relaxed),
+            import_refused: false,
         }
     }
 

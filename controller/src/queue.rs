@@ -1,4 +1,5 @@
-//! A queue of keys to reconcile: each key once, never twice at the same time, failures later and later.
+//! A queue of keys to reconcile: each key once, never twice at the same time, in the order in which they became due, failures
+//! later and later. In this order, so that keys that change all the time keep no other from its turn.
 //!
 //! What arrives for a key that is being worked on is worked on again afterwards, so that no change is missed. A change of
 //! a key that fails may be what mends it, so that it is tried at once; but not before the time that the API server asked
@@ -47,10 +48,23 @@ pub(crate) struct Queue<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    due: BTreeMap<K, Timestamp>,
+    due: Due<K>,
     running: BTreeSet<K>,
     failing: BTreeMap<K, Failing>,
+    /// The latest time that was told: what is to be done now is due since then, after what became due before.
+    now: Timestamp,
 }
+
+/// When each key is due, and the keys by that; those of one moment in the order in which they came.
+#[derive(Debug)]
+struct Due<K> {
+    places: BTreeMap<K, Place>,
+    order: BTreeMap<Place, K>,
+    came: u64,
+}
+
+/// When a key is due, and the how-manieth it is that came.
+type Place = (Timestamp, u64);
 
 /// A key whose last round failed.
 #[derive(Debug)]
@@ -68,7 +82,39 @@ impl<K> Default for Queue<K> {
 
 impl<K> Default for State<K> {
     fn default() -> Self {
-        Self { due: BTreeMap::new(), running: BTreeSet::new(), failing: BTreeMap::new() }
+        Self {
+            due: Due { places: BTreeMap::new(), order: BTreeMap::new(), came: 0 },
+            running: BTreeSet::new(),
+            failing: BTreeMap::new(),
+            now: Timestamp::ZERO,
+        }
+    }
+}
+
+impl<K: Ord + Clone> Due<K> {
+    /// `key` is due at `at`, whenever it was before.
+    fn set(&mut self, key: K, at: Timestamp) {
+        self.remove(&key);
+        self.came += 1;
+        self.places.insert(key.clone(), (at, self.came));
+        self.order.insert((at, self.came), key);
+    }
+
+    /// When `key` is due, if it is.
+    fn get(&self, key: &K) -> Option<Timestamp> {
+        self.places.get(key).map(|(at, _)| *at)
+    }
+
+    /// `key` is due no more; answers when it was.
+    fn remove(&mut self, key: &K) -> Option<Timestamp> {
+        let place = self.places.remove(key)?;
+        self.order.remove(&place);
+        Some(place.0)
+    }
+
+    /// The keys in their order.
+    fn iter(&self) -> impl Iterator<Item = (Timestamp, &K)> {
+        self.order.iter().map(|((at, _), key)| (*at, key))
     }
 }
 
@@ -86,13 +132,18 @@ impl<K: Ord + Clone> Queue<K> {
 
     /// How many keys could be worked on at `now`: those that are worked on, and those whose time is later, not counted.
     pub(crate) fn len(&self, now: Timestamp) -> usize {
-        self.lock().due.values().filter(|due| due.has_passed(now)).count()
+        self.lock().due.iter().take_while(|(at, _)| at.has_passed(now)).count()
     }
 
     /// The keys that wait, which wait no longer.
     #[cfg(test)]
     pub(crate) fn take_all(&self) -> Vec<K> {
-        std::mem::take(&mut self.lock().due).into_keys().collect()
+        let mut state = self.lock();
+        let keys: Vec<_> = state.due.places.keys().cloned().collect();
+        for key in &keys {
+            state.due.remove(key);
+        }
+        keys
     }
 
     /// Works on keys as they become due, at most `concurrency` at a time, until dropped.
@@ -134,9 +185,10 @@ impl<K: Ord + Clone> Queue<K> {
 
 impl<K: Ord + Clone> State<K> {
     fn add_at(&mut self, key: K, at: Timestamp) {
-        let at = self.failing.get(&key).map_or(at, |failing| at.max(failing.not_before));
-        let due = self.due.entry(key).or_insert(at);
-        *due = at.min(*due);
+        let at = self.failing.get(&key).map_or(at, |failing| at.max(failing.not_before)).max(self.now);
+        if self.due.get(&key).is_none_or(|due| at < due) {
+            self.due.set(key, at);
+        }
     }
 
     fn restart(&mut self) {
@@ -146,15 +198,16 @@ impl<K: Ord + Clone> State<K> {
     }
 
     fn take(&mut self, now: Timestamp) -> Option<K> {
-        let ready = |(key, due): &(&K, &Timestamp)| due.has_passed(now) && !self.running.contains(*key);
-        let key = self.due.iter().find(ready)?.0.clone();
+        self.now = now;
+        let ready = self.due.iter().take_while(|(at, _)| at.has_passed(now));
+        let key = ready.map(|(_, key)| key).find(|key| !self.running.contains(*key))?.clone();
         self.due.remove(&key);
         self.running.insert(key.clone());
         Some(key)
     }
 
     fn next_due(&self) -> Option<Timestamp> {
-        self.due.iter().filter(|(key, _)| !self.running.contains(*key)).map(|(_, due)| *due).min()
+        self.due.iter().find(|(_, key)| !self.running.contains(*key)).map(|(at, _)| at)
     }
 
     fn finish(&mut self, key: K, outcome: Outcome, now: Timestamp, jitter: f64) {
@@ -177,7 +230,7 @@ impl<K: Ord + Clone> State<K> {
             }
             Outcome::Unsettled => {
                 let pause = self.fail(&key, UNSETTLED_RETRY, now, jitter);
-                self.due.insert(key, now + pause);
+                self.due.set(key, now + pause);
             }
         }
     }
@@ -202,6 +255,38 @@ mod tests {
     const FAILED: Outcome = Outcome::Failed { asked: Duration::ZERO };
 
     #[test]
+    fn keys_have_their_turn_in_the_order_in_which_they_became_due() {
+        let mut state = State::default();
+        state.add_at("pay", Timestamp::ZERO);
+        state.add_at("web", NOW + TICK * 2);
+        state.add_at("cart", Timestamp::ZERO);
+        let mut took = Vec::new();
+        // One changes all the time, and another was to be looked at meanwhile.
+        for after in 0..5 {
+            let key = state.take(NOW + TICK * after).expect("a key");
+            state.add_at("cart", Timestamp::ZERO);
+            state.finish(key, Outcome::Done, NOW, 1.0);
+            took.push(key);
+            if after == 1 {
+                state.add_at("apt", Timestamp::ZERO);
+            }
+        }
+        assert_eq!(took, ["pay", "cart", "cart", "apt", "web"]);
+    }
+
+    #[test]
+    fn a_key_that_is_asked_for_again_keeps_its_turn_and_a_later_one_comes_forward() {
+        let mut state = State::default();
+        for key in ["pay", "cart", "pay"] {
+            state.add_at(key, Timestamp::ZERO);
+        }
+        state.add_at("web", NOW + TICK);
+        state.add_at("web", Timestamp::ZERO);
+        let took: Vec<_> = std::iter::from_fn(|| state.take(NOW)).collect();
+        assert_eq!(took, ["pay", "cart", "web"]);
+    }
+
+    #[test]
     fn a_key_that_changes_while_it_is_worked_on_is_worked_on_again() {
         let mut state = State::default();
         state.add_at("cart", Timestamp::ZERO);
@@ -219,7 +304,7 @@ mod tests {
         for _ in 0..10 {
             state.finish("cart", FAILED, NOW, 1.0);
             waits.push(state.next_due().expect("another try").since(NOW).as_millis());
-            state.due.clear();
+            state.due.remove(&"cart");
         }
         assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
         state.finish("cart", Outcome::Done, NOW, 1.0);
@@ -283,7 +368,7 @@ mod tests {
             state.add_at("cart", Timestamp::ZERO);
             state.finish("cart", Outcome::Unsettled, NOW, 0.0);
             waits.push(state.next_due().expect("another try").since(NOW).as_millis());
-            state.due.clear();
+            state.due.remove(&"cart");
             // What has not been tried since is as if it had been.
             state.failing.values_mut().for_each(|failing| failing.not_before = NOW);
         }

@@ -122,7 +122,8 @@ pub async fn run(
     let (candidate, claims) =
         Candidate::new(client.clone(), options.leader, Arc::clone(&clock), shutdown.clone());
     tasks.spawn("election", compete(candidate, ready.clone(), shutdown.clone()));
-    let events = Events::new(client.clone(), instance.as_str(), Arc::clone(&clock));
+    let (events, record) = Events::new(client.clone(), instance.as_str(), Arc::clone(&clock));
+    tasks.spawn_background("events", record);
     if let Some(read) = identity.read {
         let watched =
             identity::watch(client.clone(), read, Arc::clone(&clock), metrics.clone(), events.clone());

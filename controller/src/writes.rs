@@ -7,7 +7,8 @@
 //!
 //! A POST makes its caller the owner of the fields by *Update*, and an apply only removes fields that are owned by
 //! *Apply*. So before the first apply that may remove one that record is rewritten; the rewrite changes no field. The
-//! lists of a slice are replaced whole, so a change of its endpoints needs no such second request.
+//! lists of a slice are replaced whole, so a change of its endpoints needs no such second request, nor does one that only
+//! adds, as of the addresses of a new import.
 
 use crate::index::{Index, Kind};
 use crate::leader::Claim;
@@ -315,15 +316,30 @@ fn removes_nothing<K: Written>(base: &K, wanted: &K) -> bool {
             .flat_map(BTreeMap::keys)
             .all(|key| wanted.is_some_and(|wanted| wanted.contains_key(key)))
     };
-    let (is, wanted) = (base.meta(), wanted.meta());
+    let (is, will) = (base.meta(), wanted.meta());
     let owners = |meta: &ObjectMeta| {
         let owners = meta.owner_references.iter().flatten();
         owners.map(|owner| owner.uid.clone()).collect::<BTreeSet<_>>()
     };
-    K::kind(&()) == EndpointSlice::kind(&())
-        && keeps(is.labels.as_ref(), wanted.labels.as_ref())
-        && keeps(is.annotations.as_ref(), wanted.annotations.as_ref())
-        && owners(is).is_subset(&owners(wanted))
+    keeps(is.labels.as_ref(), will.labels.as_ref())
+        && keeps(is.annotations.as_ref(), will.annotations.as_ref())
+        && owners(is).is_subset(&owners(will))
+        && (K::kind(&()) == EndpointSlice::kind(&()) || keeps_spec(base, wanted))
+}
+
+/// Whether each field of the spec of `base` is in that of `wanted` too, and each entry of a list as it is.
+fn keeps_spec<K: Written>(base: &K, wanted: &K) -> bool {
+    fn keeps(is: &Value, wanted: &Value) -> bool {
+        match (is, wanted) {
+            (Value::Object(is), Value::Object(wanted)) => {
+                is.iter().all(|(field, is)| wanted.get(field).is_some_and(|wanted| keeps(is, wanted)))
+            }
+            (Value::Array(is), Value::Array(wanted)) => is.iter().all(|entry| wanted.contains(entry)),
+            (is, wanted) => !wanted.is_null() && is.is_object() == wanted.is_object(),
+        }
+    }
+    let spec = |object: &K| Some(serde_json::to_value(object).ok()?.get("spec")?.clone());
+    spec(base).zip(spec(wanted)).is_some_and(|(is, wanted)| keeps(&is, &wanted))
 }
 
 fn json_patch(meta: &ObjectMeta, operations: Value) -> Result<json_patch::Patch, WriteFailed> {
@@ -355,6 +371,7 @@ fn name(meta: &ObjectMeta) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ServiceImport;
     use k8s_openapi::api::core::v1::Service;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -392,8 +409,38 @@ mod tests {
         assert_eq!((with(same), with(more)), (true, true));
         let (fewer, other_owner) = (mk_slice(&["app"], "import"), mk_slice(&["app", "region"], "other"));
         assert_eq!((with(fewer), with(other_owner)), (false, false));
-        // The lists of a Service are merged, so what is not named stays.
-        assert!(!removes_nothing(&Service::default(), &Service::default()));
+    }
+
+    #[test]
+    fn an_apply_to_another_object_removes_nothing_when_it_names_all_fields_and_entries_that_are() {
+        let import = |spec: Value| -> ServiceImport {
+            let metadata = json!({"name": "cart", "namespace": "shop"});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a ServiceImport")
+        };
+        let port = |number: u16| json!({"name": "http", "port": number, "protocol": "TCP"});
+        let base = json!({"type": "ClusterSetIP", "ports": [port(80)], "sessionAffinity": "None"});
+        let with = |field: &str, value: Value| {
+            let mut wanted = base.clone();
+            wanted[field] = value;
+            removes_nothing(&import(base.clone()), &import(wanted))
+        };
+        let adds = [
+            with("ips", json!(["10.0.0.1"])),
+            with("ports", json!([port(80), port(81)])),
+            with("sessionAffinity", json!("ClientIP")),
+        ];
+        let removes = [
+            with("ports", json!([port(81)])),
+            with("ports", json!([])),
+            with("sessionAffinity", Value::Null),
+        ];
+        assert_eq!((adds, removes), ([true; 3], [false; 3]));
+        // What the API server has filled in stays too, but nobody can tell it from what was ours.
+        let service = |spec: Value| -> Service {
+            serde_json::from_value(json!({"metadata": {"name": "cart"}, "spec": spec})).expect("a Service")
+        };
+        let made = service(json!({"clusterIP": "10.0.0.1", "type": "ClusterIP"}));
+        assert!(!removes_nothing(&made, &service(json!({"type": "ClusterIP"}))));
     }
 
     fn mk_slice(labels: &[&str], owner: &str) -> EndpointSlice {

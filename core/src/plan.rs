@@ -46,6 +46,8 @@ pub struct PlanConfig {
     pub slices_present_kept: bool,
     /// Whether the API server keeps `hints.forNodes` of slices; one that drops it would be written for ever.
     pub node_hints_kept: bool,
+    /// Whether it refuses the update of the ServiceImport, which then stays as it is, without keeping its status waiting.
+    pub import_refused: bool,
 }
 
 /// The kind of an object that is in the way.
@@ -222,7 +224,7 @@ fn apply(
     wanted.spec.ips.clone_from(&service.ips);
 
     let mut steps = Vec::new();
-    let import_differs = want::import_differs(import, &wanted);
+    let import_differs = !config.import_refused && want::import_differs(import, &wanted);
     if import_differs {
         let full = want::import_loses_fields(&import.spec, &wanted.spec);
         let base = import.meta.identity.clone();

@@ -32,6 +32,39 @@ pub(super) enum Update {
     Service,
 }
 
+/// Steps of one batch do not count on each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Together {
+    WrittenSlices,
+    DeletedSlices,
+}
+
+/// Steps in the order of their plan, in batches whose steps may be carried out at the same time: slices that are written,
+/// and slices that go. Any other step is alone.
+pub(super) fn batches(steps: Vec<Step>) -> Vec<Vec<Step>> {
+    let mut batches: Vec<(Option<Together>, Vec<Step>)> = Vec::new();
+    for step in steps {
+        let together = match step {
+            Step::CreateSlice(_) | Step::UpdateSlice { .. } => Some(Together::WrittenSlices),
+            Step::DeleteSlice(_) => Some(Together::DeletedSlices),
+            _ => None,
+        };
+        match batches.last_mut() {
+            Some((before, batch)) if together.is_some() && *before == together => batch.push(step),
+            _ => batches.push((together, vec![step])),
+        }
+    }
+    batches.into_iter().map(|(_, batch)| batch).collect()
+}
+
+/// The slice whose endpoints a step writes.
+pub(super) const fn written_slice(step: &Step) -> Option<&WantedSlice> {
+    match step {
+        Step::CreateSlice(wanted) | Step::UpdateSlice { wanted, .. } => Some(wanted),
+        _ => None,
+    }
+}
+
 impl Update {
     /// Which one the step is, if it is one.
     pub(super) const fn of(step: &Step) -> Option<Self> {
@@ -55,7 +88,12 @@ impl Update {
 impl Round {
     /// Whether the step is an update that was refused in this round, which is left to the next one.
     pub(super) fn was_refused(&self, step: &Step) -> bool {
-        Update::of(step).is_some_and(|update| self.refused.contains(&update))
+        Update::of(step).is_some_and(|update| self.has_refused(update))
+    }
+
+    /// Whether the update was refused in this round.
+    pub(super) fn has_refused(&self, update: Update) -> bool {
+        self.refused.contains(&update)
     }
 
     /// Takes what became of a step, which is `update` if it is one.
@@ -78,8 +116,24 @@ impl Round {
         }
     }
 
+    /// The steps of a batch that are to be carried out in this round, and how it goes on after them: a slice that was
+    /// written before is not written again.
+    pub(super) fn unwritten(&mut self, batch: Vec<Step>) -> (Vec<Step>, Slice) {
+        let mut ends = Slice::Write;
+        let mut begin = |step: &Step| {
+            let slice = written_slice(step).map_or(Slice::Write, |wanted| self.slice(wanted));
+            // What has changed again is written soon, whatever else does not stay.
+            if slice != Slice::Write && ends != Slice::Later {
+                ends = slice;
+            }
+            slice == Slice::Write
+        };
+        let batch = batch.into_iter().filter(|step| begin(step)).collect();
+        (batch, ends)
+    }
+
     /// What to do with a slice that a plan of this round wants written; takes note of it if that is to write it.
-    pub(super) fn slice(&mut self, wanted: &WantedSlice) -> Slice {
+    fn slice(&mut self, wanted: &WantedSlice) -> Slice {
         match self.written.get(&wanted.name) {
             Some(written) if written == wanted => Slice::Unsettled,
             Some(_) => Slice::Later,
@@ -116,6 +170,38 @@ mod tests {
         seen.push(left_out(&round));
         assert_eq!(seen, [[false, false, false], [true, false, false], [true, true, false]]);
         assert_eq!(told(round.refusal()), told(mk_refusal(422).err()));
+    }
+
+    #[test]
+    fn slices_that_are_written_and_slices_that_go_are_batches_and_all_else_is_alone() {
+        let write = |name| Step::CreateSlice(mk_slice(name, "10.0.0.1"));
+        let update = |name| Step::UpdateSlice { base: mk_identity(), wanted: mk_slice(name, "10.0.0.2") };
+        let delete = || Step::DeleteSlice(mk_identity());
+        let batched = vec![
+            vec![mk_update_import()],
+            vec![mk_update_service()],
+            vec![write("cart-1"), update("cart-2"), write("cart-3")],
+            vec![delete(), delete()],
+            vec![Step::RemoveForeignSlices(vec![mk_identity()])],
+            vec![Step::RemoveForeignSlices(vec![mk_identity()])],
+            vec![delete()],
+        ];
+        assert_eq!(batches(batched.concat()), batched);
+    }
+
+    #[test]
+    fn of_a_batch_is_left_out_what_was_written_before_and_a_change_of_it_comes_soon() {
+        let write = |name, address| Step::CreateSlice(mk_slice(name, address));
+        let mut round = Round::default();
+        let first = vec![write("cart-1", "10.0.0.1"), write("cart-2", "10.0.0.1")];
+        assert_eq!(round.unwritten(first.clone()), (first.clone(), Slice::Write));
+        let new = write("cart-3", "10.0.0.1");
+        let unsettled = [first.clone(), vec![new.clone()]].concat();
+        assert_eq!(round.unwritten(unsettled), (vec![new], Slice::Unsettled));
+        let changed = vec![first[0].clone(), write("cart-2", "10.0.0.2"), first[1].clone()];
+        assert_eq!(round.unwritten(changed), (Vec::new(), Slice::Later));
+        let delete = vec![Step::DeleteSlice(mk_identity())];
+        assert_eq!(round.unwritten(delete.clone()), (delete, Slice::Write));
     }
 
     #[test]

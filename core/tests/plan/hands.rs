@@ -4,7 +4,7 @@ use super::world::{World, config, definition, endpoints, key, kinds, net, of_alp
 use mcs_core::ids::ClustersetId;
 use mcs_core::model::Protocol;
 use mcs_core::names;
-use mcs_core::plan::{Entries, Kind, Ownership, Problem, SliceKeeper, Step, plan};
+use mcs_core::plan::{Entries, Kind, Ownership, PlanConfig, Problem, SliceKeeper, Step, plan};
 use mcs_core::view::{Decision, Source};
 use std::collections::BTreeSet;
 
@@ -47,6 +47,20 @@ fn what_somebody_edits_or_deletes_is_repaired() {
         assert!(!world.settle(&of_alpha(2)).is_empty(), "{what}: nothing was done");
         assert_eq!(world.shape(), repaired, "{what}");
     }
+}
+
+/// As by a policy of the cluster: the status does not wait for it.
+#[test]
+fn an_import_whose_update_is_refused_names_its_clusters_all_the_same() {
+    let mut world = settled();
+    let import = world.existing.import.as_mut().expect("an import");
+    import.spec.ports.clear();
+    import.status.clusters.clear();
+    let plans = [false, true].map(|import_refused| {
+        let config = PlanConfig { import_refused, ..config() };
+        kinds(&plan(&key(), &of_alpha(2), &world.existing, &config))
+    });
+    assert_eq!(plans, [vec!["update import"], vec!["update status"]]);
 }
 
 #[test]

@@ -285,6 +285,7 @@ pub(crate) fn config() -> PlanConfig {
         served_families: vec![IpFamily::V4, IpFamily::V6],
         slices_present_kept: true,
         node_hints_kept: true,
+        import_refused: false,
     }
 }
 

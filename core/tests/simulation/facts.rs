@@ -84,5 +84,6 @@ pub(crate) fn plan_config(index: usize) -> PlanConfig {
         served_families: vec![IpFamily::V4],
         slices_present_kept: true,
         node_hints_kept: true,
+        import_refused: false,
     }
 }
