@@ -21,8 +21,17 @@ const WATCHING: &str = include_str!("../../controller/deploy/rbac-watch-namespac
 const WATCHED: &str = "shop";
 /// What controllers need besides to find out who their cluster is.
 const IDENTITY: &str = include_str!("../../controller/deploy/rbac-identity.yaml");
+/// What controllers may be given besides, to take their finalizer off in a namespace whose Role has gone.
+const FINALIZERS: &str = include_str!("../../controller/deploy/rbac-finalizers.yaml");
+/// What controllers need besides to create namespaces.
+const CREATE_NAMESPACES: &str = include_str!("../../controller/deploy/rbac-create-namespaces.yaml");
 /// Roles whose content differs from one stack to the next, or that stand besides the one of the account's name.
-const FURTHER_ROLES: [&str; 2] = ["mcs-controller-namespaces", "mcs-controller-identity"];
+const FURTHER_ROLES: [&str; 4] = [
+    "mcs-controller-namespaces",
+    "mcs-controller-identity",
+    "mcs-controller-finalizers",
+    "mcs-controller-create-namespaces",
+];
 
 /// Makes the namespace `system`, and gives controllers in it what they need for the namespaces `watched`, all when
 /// empty. To those of them that do not exist [`permit_in`] lets them later.
@@ -59,6 +68,16 @@ pub(crate) async fn permit_in(cluster: &Cluster, system: &str, namespace: &str) 
 /// Lets controllers in `system` find out who their cluster is.
 pub(crate) async fn permit_identity(cluster: &Cluster, system: &str) -> Result<()> {
     cluster.apply_yaml(&of(IDENTITY, system)).await
+}
+
+/// Lets controllers in `system` take their finalizer off in namespaces whose Role has gone.
+pub(crate) async fn permit_finalizers(cluster: &Cluster, system: &str) -> Result<()> {
+    cluster.apply_yaml(&of(FINALIZERS, system)).await
+}
+
+/// Lets controllers in `system` create namespaces.
+pub(crate) async fn permit_namespaces(cluster: &Cluster, system: &str) -> Result<()> {
+    cluster.apply_yaml(&of(CREATE_NAMESPACES, system)).await
 }
 
 /// The permissions `rbac` for controllers in `system`.

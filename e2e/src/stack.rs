@@ -404,6 +404,22 @@ impl Stack {
         permissions::permit_identity(cluster, &self.system_namespace()).await
     }
 
+    /// Lets controllers of this stack take their finalizer off in namespaces whose Role has gone. The cluster must be prepared.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn allow_finalizers(&self, cluster: &Cluster) -> Result<()> {
+        permissions::permit_finalizers(cluster, &self.system_namespace()).await
+    }
+
+    /// Lets controllers of this stack create namespaces. The cluster must be prepared.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn allow_namespaces(&self, cluster: &Cluster) -> Result<()> {
+        permissions::permit_namespaces(cluster, &self.system_namespace()).await
+    }
+
     /// A controller replica.
     ///
     /// # Errors

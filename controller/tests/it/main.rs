@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod crds;
+mod documented;
 mod leader;
 mod lease_server;
 mod metrics;

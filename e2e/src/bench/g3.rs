@@ -13,7 +13,13 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use mcs_core::{names::LABEL_SERVICE_NAME, time::Clock};
+use mcs_core::{
+    names::{
+        ANNOTATION_CLUSTERSET, ANNOTATION_SOURCE_UID, ANNOTATION_SOURCE_VERSION, LABEL_MANAGED_BY,
+        LABEL_REGION, LABEL_SERVICE_NAME, LABEL_SLICE_MANAGED_BY, LABEL_SOURCE_CLUSTER,
+    },
+    time::Clock,
+};
 use mcs_runtime::clock::{SystemClock, sleep_until};
 use tokio::time::timeout;
 
@@ -266,9 +272,28 @@ impl Bare {
     }
 }
 
-/// A slice as large as those that are imported.
+/// A slice that says as much as those that are imported.
 pub(super) fn slice_of(namespace: &str, name: &str, number: u16) -> EndpointSlice {
     let others = (1..ENDPOINTS).map(|place| IpAddr::V4(Ipv4Addr::new(10, 200, 0, place)));
     let addresses: Vec<_> = [IpAddr::V4(address(number))].into_iter().chain(others).collect();
-    objects::endpoint_slice(namespace, name, "bare", &addresses, &[("http", 8080)])
+    let mut slice = objects::endpoint_slice(namespace, name, "bare", &addresses, &[("http", 8080)]);
+    for endpoint in &mut slice.endpoints {
+        endpoint.zone = Some("us-east-1a".to_owned());
+    }
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    let labels = [
+        (LABEL_SERVICE_NAME, "bare"),
+        (LABEL_SOURCE_CLUSTER, "cluster-001"),
+        (LABEL_SLICE_MANAGED_BY, "bench"),
+        (LABEL_REGION, "us-east-1"),
+        (LABEL_MANAGED_BY, "bench"),
+    ];
+    slice.metadata.labels.get_or_insert_default().extend(labels.map(owned));
+    let annotations = [
+        (ANNOTATION_CLUSTERSET, "bare"),
+        (ANNOTATION_SOURCE_UID, "00000000-0000-4000-8000-000000000000"),
+        (ANNOTATION_SOURCE_VERSION, "1700000000000000/1"),
+    ];
+    slice.metadata.annotations = Some(annotations.map(owned).into());
+    slice
 }

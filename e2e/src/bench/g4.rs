@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::{core::v1::ConfigMap, discovery::v1::EndpointSlice};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::PostParams,
     core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
@@ -190,15 +190,21 @@ async fn all_there(client: Client, namespace: &str, slices: usize) -> Result<Tim
     all.with_context(|| format!("not all of {slices} slices came within {} s", LIMIT.as_secs()))?
 }
 
-/// How long it takes to create so many slices, and nothing else.
+/// How long it takes to create so many slices, and nothing else. They have an owner, as imported ones do.
 async fn create(west: &Cluster, slices: usize) -> Result<Duration> {
     let namespace = pair().await?.namespace("bare").await?;
     let name = namespace.name();
+    let owner = Api::<ConfigMap>::namespaced(west.client(), name);
+    let mut wanted = ConfigMap::default();
+    wanted.metadata.name = Some("bare".to_owned());
+    let owner = owner.create(&PostParams::default(), &wanted).await?.owner_ref(&());
+    let owner = &owner.context("what was created has a UID")?;
     let api = &Api::<EndpointSlice>::namespaced(west.client(), name);
     let began = SystemClock.elapsed();
     stream::iter(0..slices)
         .map(|slice| async move {
-            let slice = slice_of(name, &format!("bare-{slice:04}"), 0);
+            let mut slice = slice_of(name, &format!("bare-{slice:04}"), 0);
+            slice.metadata.owner_references = Some(vec![owner.clone()]);
             api.create(&PostParams::default(), &slice).await
         })
         .buffer_unordered(WRITERS)

@@ -1,16 +1,20 @@
 //! Controllers that may work in the namespaces that they watch and see nothing of the others.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{
     core::v1::{Namespace, Service},
     discovery::v1::EndpointSlice,
+    rbac::v1::Role,
 };
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use mcs_controller::api::{ServiceExport, ServiceImport};
-use mcs_core::{ids::ServiceKey, names::LABEL_EXPORT};
+use mcs_core::{
+    ids::ServiceKey,
+    names::{ANNOTATION_CLUSTERSET, LABEL_EXPORT, LABEL_MANAGED_BY, MANAGED_BY},
+};
 use mcs_e2e::{
     objects::Port,
     peer::Peer,
@@ -121,6 +125,64 @@ async fn a_watched_namespace_may_be_missing_and_come_and_go_and_come_back() -> R
     cart.imports(ALPHA).await?;
     own.delete::<ServiceExport>("own").await?;
     own.export_is_gone().await
+}
+
+/// A namespace that a controller makes has no Role yet: until somebody makes it the import waits. One that ends takes its
+/// Role along before the finalizers.
+#[tokio::test]
+async fn a_watched_namespace_is_made_where_that_is_permitted_and_let_go_after_its_role() -> Result<()> {
+    let pair = pair().await?;
+    let (kept, client) = (pair.namespace("makes").await?, pair.west.client());
+    let ns = format!("{}-made", kept.name());
+    let mut options = StackOptions::for_namespace(kept.name());
+    options.watch_namespaces.push(ns.clone());
+    options.controller_flags.push("--create-namespaces".to_owned());
+    let mut stack = Stack::start_without_controllers(options).await?;
+    stack.prepare(&pair.west).await?;
+    stack.allow_namespaces(&pair.west).await?;
+    stack.allow_finalizers(&pair.west).await?;
+    stack.start_controller(&pair.west, "west").await?;
+    stack.ready().await?;
+    let alpha = Peer::join(&stack, "alpha").await?;
+    let [cart, made, own] = [(kept.name(), "cart"), (&ns, "cart"), (&ns, "own")]
+        .map(|(namespace, name)| Place::new(client.clone(), namespace, name));
+    for place in [&made, &cart] {
+        exports(&alpha, &place.key()?).await?;
+    }
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let found = wait_for("a namespace that the controller makes", async || {
+        namespaces.get_opt(&ns).await?.context("it is not there")
+    })
+    .await?;
+    let marks = (found.labels().get(LABEL_MANAGED_BY), found.annotations().get(ANNOTATION_CLUSTERSET));
+    assert_eq!(marks, (Some(&MANAGED_BY.to_owned()), Some(&kept.name().to_owned())));
+    cart.imports(ALPHA).await?;
+    stack.allow_in(&pair.west, &ns).await?;
+    made.imports(ALPHA).await?;
+    own.export(&HTTP, &["10.2.0.1"]).await?;
+    own.says(&READY).await?;
+
+    let (roles, all) = (Api::<Role>::namespaced(client.clone(), &ns), ListParams::default());
+    alpha.withdraw(&made.key()?).await?;
+    made.imports_nothing().await?;
+    roles.delete_collection(&DeleteParams::default(), &all).await?;
+    let account = pair.west.client_for_service_account(&stack.system_namespace(), "mcs-controller").await?;
+    wait_for("the Role to be of no more use", async || {
+        let listed = Api::<ServiceExport>::namespaced(account.clone(), &ns).list(&all).await;
+        ensure!(matches!(&listed, Err(kube::Error::Api(status)) if status.code == 403), "{listed:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await?;
+    namespaces.delete(&ns, &DeleteParams::default()).await?;
+    wait_for("the end of the namespace", async || {
+        let found = namespaces.get_opt(&ns).await?;
+        ensure!(found.is_none(), "{:?}", found.and_then(|found| found.status));
+        Ok::<_, anyhow::Error>(())
+    })
+    .await?;
+    let told = stack.rest("exports").await?.to_string();
+    ensure!(!told.contains(&ns), "{told}");
+    cart.imports(ALPHA).await.map(drop)
 }
 
 async fn exports(peer: &Peer, key: &ServiceKey) -> Result<()> {

@@ -1,10 +1,16 @@
 //! What others made, or forbid, where an import belongs.
 
 use super::*;
-use k8s_openapi::api::{core::v1::ResourceQuota, events::v1::Event};
-use mcs_core::names::{
-    ANNOTATION_CLUSTERSET, EVENT_IMPORT_FAILED, EVENT_IMPORT_SKIPPED, EVENT_SERVICE_SKIPPED,
-    EVENT_SLICE_SKIPPED, LABEL_MANAGED_BY, MANAGED_BY, derived_service_name, slice_name,
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicyBinding, core::v1::ResourceQuota, events::v1::Event,
+};
+use kube::api::DeleteParams;
+use mcs_core::{
+    model::SessionAffinity,
+    names::{
+        ANNOTATION_CLUSTERSET, EVENT_IMPORT_FAILED, EVENT_IMPORT_SKIPPED, EVENT_SERVICE_SKIPPED,
+        EVENT_SLICE_SKIPPED, LABEL_MANAGED_BY, MANAGED_BY, derived_service_name, slice_name,
+    },
 };
 use mcs_e2e::programs::Signal;
 
@@ -200,6 +206,88 @@ async fn what_the_api_server_refuses_is_told_in_its_own_words_and_tried_again() 
     ready(&cart, "True/Ready").await?;
     cart.imports(ALPHA).await?;
     Ok(())
+}
+
+/// A policy takes no change of ServiceImports and Services: their endpoints and status go on, and so do new imports.
+#[tokio::test]
+async fn a_policy_that_refuses_changes_is_told_keeps_nothing_else_back_and_is_made_up_for_when_it_goes()
+-> Result<()> {
+    let scene = Scene::start("policy", &[]).await?;
+    let beta = Peer::join(&scene.stack, "beta").await?;
+    let [cart, web] = ["cart", "web"].map(|name| scene.place(name));
+    scene.export(&cart).await?;
+    let made = cart.imports(ALPHA).await?;
+    ready(&cart, "True/Ready").await?;
+    let derived = made.service.name_any();
+    let cluster = &pair().await?.west;
+    cluster.apply_yaml(&refusing_changes(&scene.ns)).await?;
+    wait_for("the policy to hold", async || {
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        let change = Patch::Merge(json!({ "metadata": { "labels": { "their.example/x": "y" } } }));
+        let changed = cart.api::<Service>().patch(&derived, &params, &change).await;
+        let refused = changed.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(refused.contains("nothing changes today"), "{refused:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await?;
+
+    let sticky = |spec: &mut ExportSpec| spec.session_affinity = SessionAffinity::ClientIp;
+    let affinities = async || -> Result<[Option<String>; 2]> {
+        let import = cart.import().await?;
+        Ok([
+            import.import.spec.and_then(|spec| spec.session_affinity),
+            import.service.spec.and_then(|spec| spec.session_affinity),
+        ])
+    };
+    let before = affinities().await?;
+    scene.export_with(&cart, sticky).await?;
+    beta.export(&cart.key()?, peer_spec(&HTTP, LATE), peer_endpoints(&HTTP, &["10.2.0.1"])?).await?;
+    cart.imports(&[("alpha", &["10.1.0.1"]), ("beta", &["10.2.0.1"])]).await?;
+    told(&cart, EVENT_IMPORT_FAILED, "nothing changes today").await?;
+    ready(&cart, "True/Ready").await?;
+    // A new import needs a change of its own for its addresses, and has its endpoints all the same.
+    scene.export(&web).await?;
+    web.imports(ALPHA).await?;
+    told(&web, EVENT_IMPORT_FAILED, "nothing changes today").await?;
+    let uids = |import: &Import| (import.import.uid(), import.service.uid());
+    let held = cart.import().await?;
+    assert_eq!((uids(&held), affinities().await?), (uids(&made), before));
+
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(scene.client.clone());
+    bindings.delete(&scene.ns, &DeleteParams::default()).await?;
+    wait_for("the changes to be made", async || {
+        let is = affinities().await?;
+        ensure!(is == [Some("ClientIP".to_owned()), Some("ClientIP".to_owned())], "{is:?}");
+        let ips = web.import().await?.import.spec.unwrap_or_default().ips;
+        ensure!(ips.len() == 1, "{ips:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await?;
+    assert_eq!(uids(&cart.import().await?), uids(&made));
+    Ok(())
+}
+
+/// A policy that takes no change of ServiceImports and Services in the namespace `ns`.
+fn refusing_changes(ns: &str) -> String {
+    let rule = |group: &str, resource: &str| json!({ "apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource] });
+    let rules = [rule("", "services"), rule("multicluster.x-k8s.io", "serviceimports")];
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": ns },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": ns } },
+                "resourceRules": rules,
+            },
+            "validations": [{ "expression": "false", "message": "nothing changes today" }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": ns }, "spec": { "policyName": ns, "validationActions": ["Deny"] },
+    });
+    format!("{policy}\n---\n{binding}")
 }
 
 /// Waits until an Event of `reason` about the ServiceImport says `text`.
