@@ -33,6 +33,10 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// The cause that the API server names in its refusal (`NamespaceTerminatingCause` of k8s.io/api/core/v1).
 const CAUSE_NAMESPACE_ENDS: &str = "NamespaceTerminating";
 
+/// What the API server says of a JSON patch that does not fit its object (`NewGenericServerResponse` of
+/// k8s.io/apimachinery/pkg/api/errors, called by the patch handler of k8s.io/apiserver).
+pub(crate) const TEST_FAILED: &str = "the server rejected our request due to an error in our request";
+
 /// Why a write was not made, or is not known to have been.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteFailed {
@@ -83,10 +87,11 @@ impl WriteFailed {
         }
     }
 
-    /// What the failure of a JSON patch means: a test that does not hold is answered like an invalid object.
+    /// What the failure of a JSON patch means: a test that does not hold is answered with the code of an invalid object,
+    /// which that of a policy is too.
     fn of_patch(self) -> Self {
         match self {
-            Self::Refused { code: 422, message } => Self::Conflict(message),
+            Self::Refused { code: 422, message } if message == TEST_FAILED => Self::Conflict(message),
             failed => failed,
         }
     }
@@ -398,6 +403,14 @@ mod tests {
                 (true, "the object has changed meanwhile: no".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn a_patch_whose_test_does_not_hold_is_stale_and_one_that_a_policy_refuses_is_refused() {
+        let refused = |message: &str| WriteFailed::Refused { code: 422, message: message.to_owned() };
+        let policy = "services \"cart\" is forbidden: ValidatingAdmissionPolicy 'x' denied request: not now";
+        let stale = [TEST_FAILED, policy].map(|message| refused(message).of_patch().is_stale());
+        assert_eq!(stale, [true, false]);
     }
 
     #[test]

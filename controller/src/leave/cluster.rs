@@ -8,6 +8,7 @@ mod tests;
 
 use crate::api::{ServiceExport, ServiceImport};
 use crate::pages;
+use crate::writes::TEST_FAILED;
 use anyhow::Context;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -122,7 +123,7 @@ impl Cleaner {
             match api.patch_metadata(&name, &params, &Patch::Json::<()>(patch)).await {
                 Ok(_) => return Ok(true),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
-                Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => {
+                Err(kube::Error::Api(status)) if status.code == 409 || status.message == TEST_FAILED => {
                     match api
                         .list_metadata(&ListParams::default().fields(&format!("metadata.name={name}")))
                         .await
