@@ -3,12 +3,13 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`g1`], [`crossing`] (G2), [`g3`], [`g4`], [`g5`], [`g6`], [`g7`] | the benchmarks |
+//! | [`g1`], [`crossing`] (G2), [`g3`], [`g4`], [`g5`], [`g6`], [`g7`], [`g11`], [`g12`] | the benchmarks |
 //! | [`schedule`] | when changes are due: open loop |
 //! | [`stats`] | times, medians of ratios, blocks that take turns |
 //! | [`compare`] | three systems under one load |
 //! | [`hop`] | makes changes and looks for them at all watchers |
 //! | [`ours`], [`etcd`], [`floor`] | the systems that are compared: our registry, the peer, and what the machine needs |
+//! | [`shared`] | registries over one table |
 //! | [`model`], [`fleet`] | a controller without an API server, and one for each of many clusters |
 //! | [`wire`] | the watchers' end of a stream |
 //! | [`population`] | what is exported meanwhile |
@@ -27,6 +28,8 @@ pub mod exporters;
 pub mod fleet;
 pub mod floor;
 pub mod g1;
+pub mod g11;
+pub mod g12;
 pub mod g3;
 pub mod g4;
 pub mod g5;
@@ -39,6 +42,7 @@ pub mod ours;
 pub mod population;
 pub mod report;
 pub mod schedule;
+pub mod shared;
 pub mod stats;
 pub mod wire;
 
@@ -117,6 +121,10 @@ pub enum Name {
     G6,
     /// The memory that endpoints take, and what idle clusters cost
     G7,
+    /// What registries over one table cost, idle and under changes, and what that grows with
+    G11,
+    /// How soon a change is seen at another replica, and what looking for it costs
+    G12,
     // Those with clusters are last, since these stay until the process ends.
     /// From an EndpointSlice in one cluster to that in another
     #[value(alias = "g2")]
@@ -138,6 +146,8 @@ pub fn run(name: Name, crossing: Crossing, scale: &Scale) -> Result<Report> {
         Name::G5 => g5::run(scale),
         Name::G6 => g6::run(scale),
         Name::G7 => g7::run(scale),
+        Name::G11 => g11::run(scale),
+        Name::G12 => g12::run(scale),
         Name::Crossing => crossing.run(scale),
         Name::G3 => g3::run(scale),
         Name::G4 => g4::run(scale),

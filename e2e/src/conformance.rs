@@ -132,6 +132,7 @@ impl Scene {
             lease: mcs_core::timing::DEFAULT_LEASE,
             controller_flags: Vec::new(),
             registry_flags: Vec::new(),
+            registry_environment: Vec::new(),
             registry_urls: Vec::new(),
         };
         let stack = Box::pin(Stack::start(options, &[&east, &west])).await?;

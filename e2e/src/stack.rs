@@ -39,6 +39,8 @@ pub struct StackOptions {
     pub controller_flags: Vec<String>,
     /// Further flags of the registry.
     pub registry_flags: Vec<String>,
+    /// What the registry has in its environment besides that of this process.
+    pub registry_environment: Vec<(&'static str, String)>,
     /// Where controllers look for registries, in order; at the registry of the stack, in plaintext, when empty.
     pub registry_urls: Vec<String>,
 }
@@ -52,6 +54,7 @@ impl StackOptions {
             lease: Duration::from_secs(3),
             controller_flags: Vec::new(),
             registry_flags: Vec::new(),
+            registry_environment: Vec::new(),
             registry_urls: Vec::new(),
         }
     }
@@ -195,7 +198,9 @@ impl Stack {
         arguments.extend(self.options.registry_flags.iter().cloned());
         self.starts += 1;
         let name = format!("registry-{}", self.starts);
-        let mut program = Program::start("mcs-registry", &name, self.folder.path(), &arguments, &[]).await?;
+        let environment = &self.options.registry_environment;
+        let mut program =
+            Program::start("mcs-registry", &name, self.folder.path(), &arguments, environment).await?;
         program.ready(&format!("http://{}/readyz", addresses.admin)).await?;
         self.running = Some(program);
         Ok(())

@@ -44,6 +44,12 @@ const SYNCS: usize = 8;
 #[derive(Debug)]
 pub struct Ours {
     stack: Stack,
+    members: Members,
+}
+
+/// Members that a benchmark plays; their leases are kept until this is dropped.
+#[derive(Debug)]
+pub struct Members {
     population: Population,
     members: Vec<Arc<PlayedMember>>,
     _renewals: Vec<AbortOnDropHandle<()>>,
@@ -73,6 +79,7 @@ pub fn options() -> StackOptions {
         lease: DEFAULT_LEASE,
         controller_flags: Vec::new(),
         registry_flags: Vec::new(),
+        registry_environment: Vec::new(),
         registry_urls: Vec::new(),
     }
 }
@@ -84,8 +91,7 @@ impl Ours {
     /// It does not start.
     pub async fn start(cores: Cores) -> Result<Self> {
         let stack = cores.start_server(Stack::start_without_controllers(options())).await?;
-        let population = Population { clusters: 0, services: 0, endpoints: 0 };
-        Ok(Self { stack, population, members: Vec::new(), _renewals: Vec::new() })
+        Ok(Self { stack, members: Members::none() })
     }
 
     /// Lets a population join that has no member yet, and keeps its leases.
@@ -93,42 +99,9 @@ impl Ours {
     /// # Errors
     /// The registry did not take a member.
     pub async fn fill(&mut self, population: Population) -> Result<()> {
-        self.population = population;
-        let members =
-            (0..population.clusters).map(|cluster| self.member(cluster)).collect::<Result<Vec<_>>>()?;
-        stream::iter(&members)
-            .map(|member| member.join(population))
-            .buffer_unordered(SYNCS)
-            .try_collect::<()>()
-            .await?;
-        // Spread, as those of clusters that began at different times are.
-        let heartbeat = Timing::of_lease(DEFAULT_LEASE).heartbeat();
-        let share = heartbeat / u32::try_from(members.len().max(1))?;
-        for (place, member) in (0..).zip(&members) {
-            let renewing = Arc::clone(member).renew(share * place, heartbeat);
-            self._renewals.push(AbortOnDropHandle::new(tokio::spawn(renewing)));
-        }
-        self.members = members;
+        let timing = Timing::of_lease(DEFAULT_LEASE);
+        self.members = Members::join(&[self.stack.registry().grpc], population, timing).await?;
         Ok(())
-    }
-
-    fn member(&self, cluster: usize) -> Result<Arc<PlayedMember>> {
-        let name = Population::cluster(cluster);
-        let url = format!("http://{}", self.stack.registry().grpc).parse()?;
-        Ok(Arc::new(PlayedMember {
-            cluster,
-            client: RegistryClient::new(&url, Timing::of_lease(DEFAULT_LEASE))?,
-            member: Member {
-                clusterset: CLUSTERSET.parse()?,
-                cluster: name.parse()?,
-                uid: ClusterUid::new(format!("{name}-uid"))?,
-            },
-            told: Mutex::new(Told {
-                version: Version::new(1, 0),
-                leaves: vec![Leaf::default(); self.population.services],
-                sum: Sum::EMPTY,
-            }),
-        }))
     }
 
     /// Its process.
@@ -140,7 +113,96 @@ impl Ours {
     }
 }
 
+impl Members {
+    const fn none() -> Self {
+        let population = Population { clusters: 0, services: 0, endpoints: 0 };
+        Self { population, members: Vec::new(), _renewals: Vec::new() }
+    }
+
+    /// Lets a population join, one member at one registry and the next at the next, and keeps its leases.
+    ///
+    /// # Errors
+    /// A registry did not take a member.
+    pub async fn join(registries: &[SocketAddr], population: Population, timing: Timing) -> Result<Self> {
+        let member = |(cluster, registry): (usize, &SocketAddr)| {
+            PlayedMember::new(*registry, cluster, population, timing)
+        };
+        let members = (0..population.clusters).zip(registries.iter().cycle()).map(member);
+        let members = members.collect::<Result<Vec<_>>>()?;
+        stream::iter(&members)
+            .map(|member| member.join(population))
+            .buffer_unordered(SYNCS)
+            .try_collect::<()>()
+            .await?;
+        // Spread, as those of clusters that began at different times are.
+        let share = timing.heartbeat() / u32::try_from(members.len().max(1))?;
+        let renew = |(place, member): (u32, &Arc<PlayedMember>)| {
+            let renewing = Arc::clone(member).renew(share * place, timing.heartbeat());
+            AbortOnDropHandle::new(tokio::spawn(renewing))
+        };
+        let renewals = (0..).zip(&members).map(renew).collect();
+        Ok(Self { population, members, _renewals: renewals })
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Lets a member make the change of this number.
+    ///
+    /// # Errors
+    /// Its registry did not take it.
+    pub async fn change(&self, lane: usize, number: u64) -> Result<()> {
+        let change = usize::try_from(number)? / self.members.len();
+        self.members[lane].change(self.population, change, number).await
+    }
+
+    /// How a watcher asks to be told of all changes. It says to have what was told so far, as a controller does that
+    /// comes back: the peer tells no snapshot either.
+    pub fn watched(&self, watcher: usize) -> Request {
+        let since = part_sets(&self.members.iter().map(|member| member.set()).collect());
+        let request = pb::WatchRequest {
+            clusterset: CLUSTERSET.to_owned(),
+            cluster: format!("w{watcher:04}"),
+            since,
+            build: mcs_runtime::version().to_owned(),
+            ..pb::WatchRequest::default()
+        };
+        Request { path: "/dynamo.mcs.v1.Imports/Watch", message: request.encode_to_vec(), only: true }
+    }
+}
+
 impl PlayedMember {
+    fn new(
+        registry: SocketAddr,
+        cluster: usize,
+        population: Population,
+        timing: Timing,
+    ) -> Result<Arc<Self>> {
+        let name = Population::cluster(cluster);
+        let url = format!("http://{registry}").parse()?;
+        Ok(Arc::new(Self {
+            cluster,
+            client: RegistryClient::new(&url, timing)?,
+            member: Member {
+                clusterset: CLUSTERSET.parse()?,
+                cluster: name.parse()?,
+                uid: ClusterUid::new(format!("{name}-uid"))?,
+            },
+            told: Mutex::new(Told {
+                version: Version::new(1, 0),
+                leaves: vec![Leaf::default(); population.services],
+                sum: Sum::EMPTY,
+            }),
+        }))
+    }
+
     fn told(&self) -> Told {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -231,23 +293,11 @@ impl Target for Ours {
     }
 
     async fn change(&self, lane: usize, number: u64) -> Result<()> {
-        let change = usize::try_from(number)? / self.members.len();
-        self.members[lane].change(self.population, change, number).await
+        self.members.change(lane, number).await
     }
 
     fn watch(&self, watcher: usize) -> (SocketAddr, Request) {
-        // It says to have what was told so far, as a controller does that comes back: the peer tells no snapshot either.
-        let since = part_sets(&self.members.iter().map(|member| member.set()).collect());
-        let request = pb::WatchRequest {
-            clusterset: CLUSTERSET.to_owned(),
-            cluster: format!("w{watcher:04}"),
-            since,
-            build: mcs_runtime::version().to_owned(),
-            ..pb::WatchRequest::default()
-        };
-        let request =
-            Request { path: "/dynamo.mcs.v1.Imports/Watch", message: request.encode_to_vec(), only: true };
-        (self.stack.registry().grpc, request)
+        (self.stack.registry().grpc, self.members.watched(watcher))
     }
 
     fn pid(&self) -> Option<u32> {

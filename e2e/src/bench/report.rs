@@ -24,6 +24,8 @@ pub enum Unit {
     Count,
     /// How many times as much.
     Times,
+    /// Units of a store in an hour.
+    UnitsAnHour,
 }
 
 impl Unit {
@@ -37,6 +39,7 @@ impl Unit {
             Self::CorePercent => format!("{number:.2} %"),
             Self::Count => format!("{number:.0}"),
             Self::Times => format!("{number:.2} x"),
+            Self::UnitsAnHour => format!("{number:.1}/h"),
         }
     }
 }

@@ -67,6 +67,7 @@ impl Scene {
             lease: LEASE,
             controller_flags: Vec::new(),
             registry_flags: Vec::new(),
+            registry_environment: Vec::new(),
             registry_urls: Vec::new(),
         };
         let mut stack =
