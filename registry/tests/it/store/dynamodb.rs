@@ -8,6 +8,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use mcs_core::ids::{Epoch, Region, ServiceKey};
+use mcs_core::limits::MAX_ENDPOINTS;
 use mcs_core::model::{EndpointMap, Export, MemberState};
 use mcs_core::replicas::{Beat, KeyTag, News, NewsEntry, Renewal, UidTag};
 use mcs_core::time::ManualClock;
@@ -197,6 +198,16 @@ async fn what_is_said_of_idle_members_costs_the_same_whatever_they_export() {
     let largest = double.items(TABLE).await.iter().map(|item| item.to_string().len()).max().unwrap();
     // As text, which is a third longer than it is.
     assert!(largest < 45_000, "{largest}");
+}
+
+/// O18, fault 18: the most endpoints that an export may have.
+#[tokio::test]
+async fn the_largest_set_is_written_and_read_back_whole() {
+    let double = Double::start().await;
+    let store = store(&double).await;
+    let most = u32::try_from(MAX_ENDPOINTS).unwrap();
+    assert_eq!(store.write(&east(), vec![put("web", 3, most)]).await, Ok(vec![Wrote::Taken]));
+    assert_eq!(read(&store, &east()).await, Ok(whole([("web", 3, most)])));
 }
 
 #[tokio::test]
