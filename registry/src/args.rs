@@ -137,7 +137,7 @@ impl FromStr for Share {
 
 impl Check for Args {
     fn check(&self) -> Result<(), String> {
-        self.store.check()?;
+        self.store.check(self.leases.lease_duration)?;
         self.leases.check()?;
         let LeaseArgs { lease_duration, .. } = self.leases;
         if self.max_connection_age > DAY * 365 {
@@ -249,7 +249,7 @@ impl Args {
         };
         let config = Config {
             policy,
-            replication: Replication::default(),
+            replication: store.replication(),
             max_connection_age,
             max_message_bytes,
             max_connections,

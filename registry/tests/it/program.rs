@@ -33,7 +33,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 
 #[test]
 fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
-    let cases: [(&[&str], &str); 28] = [
+    let cases: [(&[&str], &str); 33] = [
         (&["--grpc-listen=9090"], "--grpc-listen"),
         (&["--rest-listen=::1:8080"], "--rest-listen"),
         (&["--admin-listen=here"], "--admin-listen"),
@@ -44,6 +44,11 @@ fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
         (&["--dynamodb-table=mcs"], "--dynamodb-table"),
         (&["--store=memory", "--dynamodb-endpoint=http://localhost:8000"], "--dynamodb-endpoint"),
         (&["--store=dynamodb", "--region="], "--region"),
+        (&["--store=dynamodb", "--refresh-interval=2"], "--refresh-interval"),
+        (&["--store=dynamodb", "--refresh-interval=99ms"], "--refresh-interval"),
+        (&["--store=dynamodb", "--refresh-interval=5001ms"], "--refresh-interval"),
+        (&["--store=dynamodb", "--lease-duration=3s"], "--refresh-interval"),
+        (&["--replication-grace=25h"], "--replication-grace"),
         (&["--lease-duration=30"], "--lease-duration"),
         (&["--lease-duration=10ms"], "--lease-duration"),
         (&["--mass-expiry-threshold=1.5"], "--mass-expiry-threshold"),
@@ -120,6 +125,15 @@ fn flags_give_the_configuration_and_have_the_documented_defaults() {
     assert_eq!(read(&[]).config(), config(30, 50, 30));
     assert_eq!(read(&["--lease-duration=3s", "--mass-expiry-threshold=0.29"]).config(), config(3, 29, 3));
     assert_eq!(read(&["--mass-expiry-hold=2m"]).config(), config(30, 50, 120));
+    let shared =
+        |refresh: &str| read(&["--store=dynamodb", "--region=eu-west-1", refresh, "--replication-grace=1h"]);
+    let replication = |millis| Replication {
+        region: Some("eu-west-1".parse().unwrap()),
+        refresh_interval: Duration::from_millis(millis),
+        grace: Duration::from_secs(60 * 60),
+    };
+    assert_eq!(shared("--refresh-interval=100ms").config().replication, replication(100));
+    assert_eq!(shared("--refresh-interval=5s").config().replication, replication(5_000));
     let ports = read(&[]);
     let listens =
         [ports.grpc_listen, ports.rest_listen, ports.admin_listen].map(|listen| listen.address().port());
