@@ -237,6 +237,7 @@ impl Loop {
                 Ok(replicas) => {
                     failures = 0;
                     clusterset.hear(shared, replicas, began);
+                    self.removes_left_behind(&clusterset).await;
                     began + interval
                 }
                 Err(failed) => {

@@ -1,6 +1,6 @@
 //! A registry as one of several replicas of a shared store: how it begins, and what is asked of it.
 
-use super::sharing::Sharing;
+use super::sharing::{Other, Sharing};
 use super::{Member, Policy, Registry};
 use crate::ids::{ClusterId, Epoch, Region};
 use crate::time::Timestamp;
@@ -34,6 +34,20 @@ impl Registry {
     /// How many verdicts wait for other replicas.
     pub fn waiting(&self) -> usize {
         self.sharing.as_ref().map_or(0, |sharing| sharing.waiting.len())
+    }
+
+    /// Replicas of the own region that died so long ago that nobody waits for them any more: what they said can be
+    /// removed, as every refresh of every replica reads it.
+    pub fn left_behind(&self) -> Vec<Epoch> {
+        let (judged, lease) = (self.clock.now(), self.policy.timing.lease());
+        let left = |sharing: &Sharing| {
+            let is_left = |other: &Other| {
+                let since = other.stood_since + lease + sharing.grace;
+                other.dead && other.region == sharing.region && since.has_passed(judged)
+            };
+            sharing.others.iter().filter(|(_, other)| is_left(other)).map(|(epoch, _)| *epoch).collect()
+        };
+        self.sharing.as_deref().map_or_else(Vec::new, left)
     }
 
     /// How many other replicas live, and how many are taken for dead.

@@ -36,6 +36,8 @@ pub(super) struct Sharing {
     pub(super) unknown: BTreeMap<UidTag, Timestamp>,
     /// Members whose verdict waits for other replicas.
     pub(super) waiting: BTreeSet<ClusterId>,
+    /// Replicas that ended, with the number of the newest item that was read of each: a late read may show it again.
+    ended: BTreeMap<Epoch, u64>,
     /// Whether the whole was read, and all others that lived were heard, at some time since the start.
     pub(super) complete: bool,
 }
@@ -67,6 +69,9 @@ pub(super) struct Left {
 /// So many removed members are remembered.
 const REMOVED: usize = 10_000;
 
+/// So many replicas that ended are remembered: more than come and go while a read may be late.
+const ENDED: usize = 1_000;
+
 /// Another replica.
 #[derive(Clone, Debug)]
 pub(super) struct Other {
@@ -87,6 +92,8 @@ pub(super) struct Other {
     pub(super) asks: bool,
     /// The number of the next entry of its news.
     next_entry: u64,
+    /// Since when its item is not there, on the judging clock.
+    missing_since: Option<Timestamp>,
     /// Whether it is taken for dead.
     pub(super) dead: bool,
 }
@@ -116,6 +123,7 @@ impl Sharing {
             removed: BTreeMap::new(),
             unknown: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            ended: BTreeMap::new(),
             complete: false,
         }
     }
@@ -134,6 +142,9 @@ impl Sharing {
                 self.own.read = self.own.read.max(beat.number);
                 continue;
             }
+            if self.ended.get(&beat.epoch).is_some_and(|number| beat.number <= *number) {
+                continue;
+            }
             let is_new = !self.others.contains_key(&beat.epoch);
             self.all |= is_new;
             let other = self.others.entry(beat.epoch).or_insert_with(|| Other::new(beat, judged));
@@ -145,15 +156,22 @@ impl Sharing {
             }
         }
         let read: BTreeSet<Epoch> = items.iter().map(|(beat, _)| beat.epoch).collect();
-        let old = timing.lease() + self.grace;
-        self.others.retain(|epoch, other| {
-            read.contains(epoch) || !(other.dead || (other.stood_since + old).has_passed(judged))
-        });
+        for (epoch, other) in &mut self.others {
+            let since = other.missing_since.unwrap_or(judged);
+            other.missing_since = (!read.contains(epoch)).then_some(since);
+        }
         self.find_dead(judged, timing, &mut told);
+        let gone = |other: &Other| other.dead && other.missing_since.is_some();
+        let ended = self.others.iter().filter(|(_, other)| gone(other));
+        self.ended.extend(ended.map(|(epoch, other)| (*epoch, other.number)));
+        self.others.retain(|_, other| !gone(other));
+        while self.ended.len() > ENDED {
+            self.ended.pop_first();
+        }
         told
     }
 
-    /// Judges which replicas are dead: one of the own region that stands still for a lease; one of another region that a
+    /// Judges which replicas are dead: one that took its item away, which is what one does that ends; one of the own region that stands still for a lease; one of another region that a
     /// replica there calls so, which has read all of it that was read here; and all of a region that is silent as a whole
     /// for the grace after a lease. From afar an item that lags looks like one that stands.
     fn find_dead(&mut self, judged: Timestamp, timing: Timing, told: &mut Told) {
@@ -170,6 +188,9 @@ impl Sharing {
 
     fn looks_dead(&self, epoch: Epoch, judged: Timestamp, timing: Timing) -> bool {
         let Some(other) = self.others.get(&epoch) else { return true };
+        if other.missing_since.is_some_and(|since| (since + timing.missing()).has_passed(judged)) {
+            return true;
+        }
         if self.is_silent(&other.region, timing.lease() + self.grace, judged) {
             return true;
         }
@@ -220,7 +241,8 @@ impl Sharing {
     /// Whether no replica that lives has read of one that was not read here.
     fn knows_all(&self, own: Epoch) -> bool {
         self.others.values().filter(|other| !other.dead).all(|other| {
-            let unknown = |epoch: &&Epoch| **epoch != own && !self.others.contains_key(epoch);
+            let is_known = |epoch: &Epoch| self.others.contains_key(epoch) || self.ended.contains_key(epoch);
+            let unknown = |epoch: &&Epoch| **epoch != own && !is_known(epoch);
             let mut unknown = other.echoes.keys().filter(unknown);
             unknown.all(|epoch| other.names_dead.contains(epoch))
         })
@@ -259,6 +281,7 @@ impl Sharing {
     pub(super) fn count_anew(&mut self, judged: Timestamp) {
         for other in self.others.values_mut() {
             other.stood_since = judged;
+            other.missing_since = None;
         }
         self.waiting.clear();
     }
@@ -331,6 +354,7 @@ impl Other {
             renewals: BTreeMap::new(),
             asks: false,
             next_entry: 0,
+            missing_since: None,
             dead: false,
         }
     }

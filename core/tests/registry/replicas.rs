@@ -218,6 +218,61 @@ fn a_replica_of_another_region_is_not_dead_by_its_silence_alone() {
     assert_eq!(fixture.state("east"), Some(MemberState::Expired));
 }
 
+/// It ended, and said so: whatever its region, nobody waits for its answer.
+#[test]
+fn a_replica_that_took_its_item_away_is_waited_for_half_a_lease() {
+    for (millis, state) in
+        [(45_999, MemberState::Held), (46_000, MemberState::Expired), (46_001, MemberState::Expired)]
+    {
+        let mut fixture = replica(&["east"], &[&item(FAR, 3, 0)]);
+        fixture.until(31);
+        let due = fixture.beat();
+        fixture.hear(&[&due]);
+        fixture.until_millis(millis);
+        fixture.hear(&[&due]);
+        assert_eq!(fixture.state("east"), Some(state), "after {millis} ms");
+    }
+}
+
+#[test]
+fn a_late_read_does_not_bring_back_a_replica_that_ended_and_a_newer_item_does() {
+    let mut fixture = replica(&[], &[&item(FAR, 3, 0)]);
+    fixture.until(1);
+    fixture.hear(&[]);
+    fixture.until(16);
+    fixture.hear(&[]);
+    assert_eq!(fixture.registry.replicas(), (0, 0));
+    fixture.hear(&[&item(FAR, 3, 0)]);
+    assert_eq!(fixture.registry.replicas(), (0, 0));
+    fixture.hear(&[&item(FAR, 4, 0)]);
+    assert_eq!(fixture.registry.replicas(), (1, 0));
+}
+
+/// One read that lacks it is no end.
+#[test]
+fn a_replica_whose_item_is_there_again_in_time_lives() {
+    let mut fixture = replica(&[], &[&item(FAR, 3, 0)]);
+    fixture.until(1);
+    fixture.hear(&[]);
+    fixture.until(15);
+    fixture.hear(&[&item(FAR, 3, 0)]);
+    fixture.until(17);
+    fixture.hear(&[]);
+    assert_eq!(fixture.registry.replicas(), (1, 0));
+}
+
+#[test]
+fn what_a_dead_replica_of_the_own_region_said_can_be_removed_after_lease_and_grace() {
+    let mut fixture = replica(&[], &[&item(NEAR, 3, 0), &item(FAR, 3, 0)]);
+    let left = |fixture: &mut Fixture, millis| {
+        fixture.until_millis(millis);
+        fixture.hear(&[&item(NEAR, 3, 0), &item(FAR, 3, 0)]);
+        fixture.registry.left_behind()
+    };
+    assert_eq!(left(&mut fixture, 629_999), []);
+    assert_eq!(left(&mut fixture, 630_000), [Epoch(NEAR)]);
+}
+
 #[test]
 fn who_is_called_dead_after_less_than_was_read_of_it_lives_and_who_is_known_to_have_said_more_too() {
     let named_after = |number: u64, more: Option<u64>| {

@@ -7,6 +7,7 @@ use mcs_runtime::clock::sleep_until;
 use tracing::{debug, info, warn};
 
 use super::Loop;
+use crate::clusterset::Clusterset;
 use crate::news::APART;
 
 /// The records of each member are written again this often: a store keeps them for more than a week.
@@ -87,6 +88,18 @@ impl Loop {
                         warn!(%clusterset, %cluster, error = %failed, "records are not refreshed today: tried again soon");
                         next = clock.elapsed() + DAY / 24;
                     }
+                }
+            }
+        }
+    }
+
+    /// Removes what replicas of the own region said that died long ago: every refresh reads it.
+    pub(super) async fn removes_left_behind(&self, clusterset: &Clusterset) {
+        for epoch in clusterset.unsaved(|_, registry| registry.left_behind()) {
+            match self.keeper.calls().retire(clusterset.id(), epoch).await {
+                Ok(()) => info!(clusterset = %clusterset.id(), %epoch, "items of a dead replica removed"),
+                Err(failed) => {
+                    debug!(clusterset = %clusterset.id(), error = %failed, "items of a dead replica stay");
                 }
             }
         }

@@ -8,6 +8,7 @@ mod replicas;
 mod restarts;
 mod shared;
 mod suite;
+mod tables;
 mod world;
 
 mod memory {

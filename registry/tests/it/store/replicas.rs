@@ -96,6 +96,22 @@ async fn replicas_that_are_replaced_in_turn_delete_nothing() {
     assert_eq!(world.shown(third, "east").await, Some([("web".to_owned(), 2)].into()));
 }
 
+/// A region that is given up is not waited for: its replicas took back what they said.
+#[tokio::test]
+async fn the_clusters_of_a_region_whose_replicas_ended_are_judged_without_the_grace() {
+    let world = World::of(&[0, 1]).await;
+    let witness = world.witness(0);
+    let (east, west) = (world.cluster("east", &[0]), world.cluster("west", &[1]));
+    east.put("web", 1).await;
+    west.put("web", 1).await;
+    world.until_shown(0, "west", [("web", 1)]).await;
+    world.replicas[1].started.shutdown.drain();
+    world.until_state(0, "west", EXPIRED).await;
+    let states = witness.told();
+    assert!(!states.contains(&Told::State("west".to_owned(), MemberState::Held)), "{states:?}");
+    assert_eq!(witness.lost("east"), []);
+}
+
 /// Fault 13: one of two clusters falls silent, and the replicas agree on it.
 #[tokio::test]
 async fn a_cluster_that_dies_expires_at_all_replicas_and_no_other_does() {
@@ -168,7 +184,7 @@ async fn no_lease_and_no_change_is_lost_while_half_of_the_calls_are_throttled() 
     east.put("web", 1).await;
     world.until_shown(1, "east", [("web", 1)]).await;
     for replica in &world.replicas {
-        replica.store.throttles_half(true);
+        replica.store().throttles_half(true);
     }
     for count in 2..6 {
         east.put("web", count).await;
@@ -198,7 +214,7 @@ async fn a_store_that_takes_calls_and_answers_none_stops_time_and_nothing_else()
             world.until_complete(replica, true).await;
         }
         for replica in &world.replicas {
-            replica.store.turn(mood);
+            replica.store().turn(mood);
         }
         for replica in [0, 1] {
             world.until_complete(replica, false).await;
@@ -212,7 +228,7 @@ async fn a_store_that_takes_calls_and_answers_none_stops_time_and_nothing_else()
         assert_eq!(world.state(1, "east").await, ACTIVE, "{mood:?}");
 
         for replica in &world.replicas {
-            replica.store.turn(Mood::Fine);
+            replica.store().turn(Mood::Fine);
         }
         world.until_shown(1, "east", [("web", 2)]).await;
         for replica in [0, 1] {
@@ -233,7 +249,7 @@ async fn a_replica_that_cannot_write_sends_its_clusters_to_another_one() {
     let east = world.cluster("east", &[0, 1]);
     east.put("web", 1).await;
     world.until_shown(1, "east", [("web", 1)]).await;
-    world.replicas[0].store.turn(Mood::Throttled);
+    world.replicas[0].store().turn(Mood::Throttled);
     world.until("answers are degraded", async || east.is_degraded().then_some(())).await;
     // What a controller does then.
     east.goes_to(1);
@@ -241,7 +257,7 @@ async fn a_replica_that_cannot_write_sends_its_clusters_to_another_one() {
     world.until_shown(1, "east", [("web", 2)]).await;
     world.pass(LEASE * 2).await;
     assert_eq!(witness.lost("east"), []);
-    world.replicas[0].store.turn(Mood::Fine);
+    world.replicas[0].store().turn(Mood::Fine);
     world.until_shown(0, "east", [("web", 2)]).await;
 }
 
@@ -371,7 +387,7 @@ async fn a_stale_read_takes_nothing_back() {
     east.put("web", 1).await;
     world.until_shown(1, "east", [("web", 1)]).await;
     for replica in &world.replicas {
-        replica.store.is_stale(REFRESH * 2);
+        replica.store().is_stale(REFRESH * 2);
     }
     for count in 2..6 {
         east.put("web", count).await;
@@ -395,11 +411,11 @@ async fn an_export_that_cannot_be_read_whole_stays_as_it_was_until_it_can() {
     let east = world.cluster("east", &[0, 1]);
     east.put("web", 1).await;
     world.until_shown(1, "east", [("web", 1)]).await;
-    world.replicas[1].store.tears(Some(1));
+    world.replicas[1].store().tears(Some(1));
     east.put("web", 5).await;
     east.put("api", 1).await;
     world.until_shown(1, "east", [("api", 1), ("web", 1)]).await;
-    world.replicas[1].store.tears(None);
+    world.replicas[1].store().tears(None);
     world.until_shown(1, "east", [("api", 1), ("web", 5)]).await;
     assert_eq!(witness.lost("east"), []);
 }
@@ -436,9 +452,9 @@ async fn of_two_clusters_with_one_id_the_earlier_keeps_it() {
     first.put("web", 1).await;
     world.until_shown(0, "east", [("web", 1)]).await;
     // This one has read nothing yet.
-    world.replicas[1].store.is_stale(LEASE / 2);
+    world.replicas[1].store().is_stale(LEASE / 2);
     let second = world.cluster_of("east", "uid-2", &[1]);
-    world.replicas[1].store.is_stale(std::time::Duration::ZERO);
+    world.replicas[1].store().is_stale(std::time::Duration::ZERO);
     let refused = world.until("the later is refused", async || second.refused()).await;
     assert!(refused.contains("uid-1") && refused.contains("uid-2"), "{refused}");
     for replica in [0, 1] {
@@ -472,7 +488,7 @@ async fn an_idle_replica_reads_what_the_others_say_and_nothing_of_exports() {
     world.until_stored(0, &east, ["web"]).await;
     world.pass(LEASE).await;
     let calls =
-        |operation| world.replicas.iter().map(move |replica| replica.store.calls(operation)).sum::<usize>();
+        |operation| world.replicas.iter().map(move |replica| replica.store().calls(operation)).sum::<usize>();
     let before = ["export", "exports", "member", "write"].map(calls);
     let heard = calls("replicas");
     world.pass(LEASE * 2).await;

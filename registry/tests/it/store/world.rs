@@ -16,7 +16,9 @@ use mcs_proto::client::RegistryClient;
 use mcs_proto::convert::Member;
 use mcs_proto::pb;
 use mcs_registry::Replication;
-use mcs_registry::store::Store;
+use mcs_registry::store::{DynamoDb, Store};
+use mcs_runtime::dynamodb::double::Global;
+use mcs_runtime::dynamodb::{Limits, Settings};
 use tokio::task::JoinHandle;
 
 use super::shared::{Reader, Shared};
@@ -34,8 +36,16 @@ pub(super) const GRACE: Duration = Duration::from_secs(6);
 /// Time goes on so much at once.
 const TICK: Duration = Duration::from_millis(10);
 
+/// The names of regions.
+pub(super) const REGIONS: [&str; 2] = ["eu-west-1", "us-east-1"];
+
+fn count(regions: &[usize]) -> usize {
+    regions.iter().max().map_or(0, |last| last + 1)
+}
+
 /// Registries over one store.
 pub(super) struct World {
+    /// The store, if it is the one in memory.
     pub(super) store: Arc<Shared>,
     pub(super) replicas: Vec<One>,
     clocks: Arc<Mutex<Vec<Arc<ManualClock>>>>,
@@ -45,15 +55,21 @@ pub(super) struct World {
 /// One registry.
 pub(super) struct One {
     pub(super) started: Started,
-    pub(super) store: Arc<Reader>,
+    /// What it reads of the store in memory, if it is over that.
+    reader: Option<Arc<Reader>>,
+}
+
+impl One {
+    /// What it reads of the store in memory.
+    pub(super) fn store(&self) -> &Reader {
+        self.reader.as_ref().unwrap()
+    }
 }
 
 impl World {
-    /// A registry in each of these regions, by number.
-    pub(super) async fn of(regions: &[usize]) -> Self {
+    fn new(regions: usize) -> Self {
         let clock = Arc::new(ManualClock::at(STARTED_AT));
-        let count = regions.iter().max().map_or(0, |last| last + 1);
-        let store = Shared::of_regions(count, &clock);
+        let store = Shared::of_regions(regions, &clock);
         let clocks = Arc::new(Mutex::new(vec![clock]));
         let known = Arc::clone(&clocks);
         let time = tokio::spawn(async move {
@@ -63,29 +79,67 @@ impl World {
                 clocks.iter().for_each(|clock| clock.pass(TICK));
             }
         });
-        let mut world = Self { store, replicas: Vec::new(), clocks, time };
+        Self { store, replicas: Vec::new(), clocks, time }
+    }
+
+    /// A registry in each of these regions, by number.
+    pub(super) async fn of(regions: &[usize]) -> Self {
+        let mut world = Self::new(count(regions));
         for region in regions {
             world.start(*region, STARTED_AT).await;
         }
         world
     }
 
+    /// The same over tables that are replicated.
+    pub(super) async fn of_tables(regions: &[usize]) -> (Self, Global) {
+        let mut world = Self::new(1);
+        let tables = Global::with(&REGIONS[..count(regions)], 1, world.clock()).await;
+        for region in regions {
+            world.start_over(&tables, *region).await;
+        }
+        (world, tables)
+    }
+
+    /// Starts one more registry over the table of a region.
+    pub(super) async fn start_over(&mut self, tables: &Global, region: usize) -> usize {
+        let table = tables.region(REGIONS[region]);
+        let limits = Limits::within(Timing::of_lease(LEASE).store_limit());
+        let client = table.client_of(Settings { limits, ..table.settings() }).await;
+        let store = Arc::new(DynamoDb::new(client, self.clock()));
+        self.add(region, STARTED_AT, store, None).await
+    }
+
     /// Starts one more registry in a region, with a wall clock of its own.
     pub(super) async fn start(&mut self, region: usize, wall: WallTime) -> usize {
         let reader = Reader::of(&self.store, region);
+        self.add(region, wall, Arc::clone(&reader) as Arc<dyn Store>, Some(reader)).await
+    }
+
+    async fn add(
+        &mut self,
+        region: usize,
+        wall: WallTime,
+        store: Arc<dyn Store>,
+        reader: Option<Arc<Reader>>,
+    ) -> usize {
         let clock = Arc::new(ManualClock::at(wall));
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&clock));
-        let started = Started::on(clock, Arc::clone(&reader) as Arc<dyn Store>, None, |config| {
+        let started = Started::on(clock, store, None, |config| {
             config.policy.timing = Timing::of_lease(LEASE);
             config.policy.mass_expiry_hold = LEASE;
             config.replication = Replication {
-                region: Some(Region::new(format!("region-{region}")).unwrap()),
+                region: Some(Region::new(REGIONS[region]).unwrap()),
                 refresh_interval: REFRESH,
                 grace: GRACE,
             };
         });
-        self.replicas.push(One { started: started.await, store: reader });
+        self.replicas.push(One { started: started.await, reader });
         self.replicas.len() - 1
+    }
+
+    fn clock(&self) -> Arc<ManualClock> {
+        Arc::clone(&self.clocks.lock().unwrap_or_else(PoisonError::into_inner)[0])
     }
 
     /// Ends a registry as a crash does: nothing of it is written any more.
@@ -95,7 +149,7 @@ impl World {
 
     /// The time of the world.
     pub(super) fn now(&self) -> Timestamp {
-        self.clocks.lock().unwrap_or_else(PoisonError::into_inner)[0].elapsed()
+        self.clock().elapsed()
     }
 
     /// Lets so much time pass.
@@ -128,11 +182,7 @@ impl World {
     /// A cluster with an id and a UID.
     pub(super) fn cluster_of(&self, name: &str, uid: &str, homes: &[usize]) -> Cluster {
         let homes = homes.iter().map(|home| self.replicas[*home].started.client.clone()).collect();
-        Cluster::begin(
-            member(name, uid),
-            homes,
-            Arc::clone(&self.clocks.lock().unwrap_or_else(PoisonError::into_inner)[0]),
-        )
+        Cluster::begin(member(name, uid), homes, self.clock())
     }
 
     /// What watchers of a registry are told.
