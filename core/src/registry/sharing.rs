@@ -40,8 +40,6 @@ pub(super) struct Sharing {
     ended: BTreeMap<Epoch, u64>,
     /// Whether the whole was read, and all others that lived were heard, at some time since the start.
     pub(super) complete: bool,
-    /// Whether something that others changed could not be read at the last try.
-    pub(super) lags: bool,
 }
 
 /// The own item.
@@ -71,7 +69,7 @@ pub(super) struct Left {
 /// So many removed members are remembered.
 const REMOVED: usize = 10_000;
 
-/// So many replicas that ended are remembered: far more than come and go while a read may be late.
+/// So many replicas that ended are remembered: more than come and go while a read may be late.
 const ENDED: usize = 1_000;
 
 /// Another replica.
@@ -127,7 +125,6 @@ impl Sharing {
             waiting: BTreeSet::new(),
             ended: BTreeMap::new(),
             complete: false,
-            lags: false,
         }
     }
 
@@ -164,8 +161,10 @@ impl Sharing {
             other.missing_since = (!read.contains(epoch)).then_some(since);
         }
         self.find_dead(judged, timing, &mut told);
-        let ended = self.others.extract_if(.., |_, other| other.dead && other.is_missing(judged, timing));
-        self.ended.extend(ended.map(|(epoch, other)| (epoch, other.number)));
+        let gone = |other: &Other| other.dead && other.missing_since.is_some();
+        let ended = self.others.iter().filter(|(_, other)| gone(other));
+        self.ended.extend(ended.map(|(epoch, other)| (*epoch, other.number)));
+        self.others.retain(|_, other| !gone(other));
         while self.ended.len() > ENDED {
             self.ended.pop_first();
         }
@@ -189,7 +188,7 @@ impl Sharing {
 
     fn looks_dead(&self, epoch: Epoch, judged: Timestamp, timing: Timing) -> bool {
         let Some(other) = self.others.get(&epoch) else { return true };
-        if other.is_missing(judged, timing) {
+        if other.missing_since.is_some_and(|since| (since + timing.missing()).has_passed(judged)) {
             return true;
         }
         if self.is_silent(&other.region, timing.lease() + self.grace, judged) {
@@ -358,11 +357,6 @@ impl Other {
             missing_since: None,
             dead: false,
         }
-    }
-
-    /// Whether its item has not been there for so long that no read is that late.
-    fn is_missing(&self, judged: Timestamp, timing: Timing) -> bool {
-        self.missing_since.is_some_and(|since| (since + timing.missing()).has_passed(judged))
     }
 
     fn advance(&mut self, own: Epoch, beat: &Beat, judged: Timestamp, told: &mut Told) {

@@ -9,6 +9,7 @@ mod hostile;
 mod oversize;
 mod program;
 mod raw;
+mod replicas;
 mod slow;
 #[path = "../it/started.rs"]
 #[expect(dead_code, reason = "it is made for tests in process; these use what clients need")]

@@ -17,6 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub(crate) struct Program {
     child: Child,
     flags: Vec<String>,
+    environment: Vec<(&'static str, String)>,
     log: Arc<Mutex<Vec<String>>>,
     pub(crate) grpc: SocketAddr,
     pub(crate) rest: SocketAddr,
@@ -26,22 +27,55 @@ pub(crate) struct Program {
 impl Program {
     /// Starts it on free ports, and waits until it serves.
     pub(crate) async fn start(flags: &[&str]) -> Self {
+        Self::start_in(flags, Vec::new()).await
+    }
+
+    /// [`Program::start`] with these variables in its environment.
+    pub(crate) async fn start_in(flags: &[&str], environment: Vec<(&'static str, String)>) -> Self {
         let free: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        Self::started(flags.iter().map(ToString::to_string).collect(), [free; 3]).await
+        Self::started(flags.iter().map(ToString::to_string).collect(), environment, [free; 3]).await
     }
 
     /// Kills it without warning, and starts it anew on its ports.
     pub(crate) async fn restart(mut self) -> Self {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        Self::started(self.flags.clone(), [self.grpc, self.rest, self.admin]).await
+        self.kill();
+        self.again().await
     }
 
-    async fn started(flags: Vec<String>, [grpc, rest, admin]: [SocketAddr; 3]) -> Self {
+    /// Ends it in order, as a rollout does, and starts it anew on its ports.
+    pub(crate) async fn roll(mut self) -> Self {
+        let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status();
+        assert!(sent.unwrap().success());
+        let log = Arc::clone(&self.log);
+        let told =
+            move || format!("it does not end: {:#?}", log.lock().unwrap_or_else(PoisonError::into_inner));
+        let ended = until(told, || self.child.try_wait().unwrap()).await;
+        assert!(ended.success(), "{ended}: {:#?}", self.log());
+        self.again().await
+    }
+
+    /// Kills it without warning, for good.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    async fn again(&self) -> Self {
+        let ports = [self.grpc, self.rest, self.admin];
+        Self::started(self.flags.clone(), self.environment.clone(), ports).await
+    }
+
+    async fn started(
+        flags: Vec<String>,
+        environment: Vec<(&'static str, String)>,
+        [grpc, rest, admin]: [SocketAddr; 3],
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcs-registry"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DYN_MCS_")) {
+        let is_ours = |name: &str| name.starts_with("DYN_MCS_") || name.starts_with("AWS_");
+        for (name, _) in std::env::vars().filter(|(name, _)| is_ours(name)) {
             command.env_remove(name);
         }
+        command.envs(environment.iter().cloned());
         for (flag, address) in [("grpc", grpc), ("rest", rest), ("admin", admin)] {
             command.arg(format!("--{flag}-listen={address}"));
         }
@@ -55,7 +89,7 @@ impl Program {
                 lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
-        let mut program = Self { child, flags, log, grpc, rest, admin };
+        let mut program = Self { child, flags, environment, log, grpc, rest, admin };
         let line = program.logged("registry starts").await;
         // As text ` grpc=ADDRESS `, as JSON `"grpc":"ADDRESS"`.
         let address = |port: &str| {
