@@ -195,7 +195,7 @@ impl Clusterset {
         }
         if let Some((uid, keys)) = &changed {
             let held = state.registry.member(cluster).filter(|held| held.uid() == uid);
-            let version = held.map(Member::newest_act).unwrap_or_default();
+            let version = held.map(Member::version).unwrap_or_default();
             state.news.tell(uid, version, keys);
         }
         drop(state);

@@ -44,14 +44,32 @@ impl fmt::Display for Condition {
     }
 }
 
+/// Why clusters are better served by another replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trouble {
+    /// The store does not take renewals: the clusters look silent elsewhere.
+    Unheard,
+    /// The store does not say what the other replicas do: they wait for an answer of this one in vain.
+    Deaf,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unheard => "store does not take renewals",
+            Self::Deaf => "store does not say what other replicas do",
+        })
+    }
+}
+
 /// Keeps the store up to date.
 pub(crate) struct Keeper {
     calls: Calls,
     timing: Timing,
     /// How the store is, and since when it is not fine.
     condition: Mutex<(Condition, Timestamp)>,
-    /// The clustersets whose renewals the store did not take at the last try: their clusters would look silent elsewhere.
-    unheard: Mutex<BTreeSet<ClustersetId>>,
+    /// Clustersets whose clusters are better served by another replica, and why.
+    troubles: Mutex<BTreeSet<(ClustersetId, Trouble)>>,
     clock: Arc<dyn Clock>,
     wake: Notify,
 }
@@ -60,7 +78,7 @@ impl Keeper {
     /// A keeper of a store that is taken to be fine.
     pub(crate) fn new(calls: Calls, timing: Timing, clock: Arc<dyn Clock>) -> Self {
         let condition = Mutex::new((Condition::Fine, Timestamp::ZERO));
-        Self { calls, timing, condition, unheard: Mutex::default(), clock, wake: Notify::new() }
+        Self { calls, timing, condition, troubles: Mutex::default(), clock, wake: Notify::new() }
     }
 
     /// Asks the store.
@@ -75,28 +93,33 @@ impl Keeper {
 
     /// Whether what was said last may be in memory only.
     pub(crate) fn is_degraded(&self) -> bool {
-        self.condition() != Condition::Fine || !self.unheard().is_empty()
+        self.condition() != Condition::Fine || !self.troubles().is_empty()
     }
 
-    fn unheard(&self) -> MutexGuard<'_, BTreeSet<ClustersetId>> {
-        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn troubles(&self) -> MutexGuard<'_, BTreeSet<(ClustersetId, Trouble)>> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store did not take the renewals of a clusterset.
-    pub(crate) fn is_unheard(&self, clusterset: &ClustersetId, failed: &Failed) {
-        if self.unheard().insert(clusterset.clone()) {
+    /// The clusters of a clusterset are better served by another replica.
+    pub(crate) fn is_troubled(&self, clusterset: &ClustersetId, trouble: Trouble, failed: &Failed) {
+        if self.troubles().insert((clusterset.clone(), trouble)) {
             warn!(
-                %clusterset, error = %failed, retry_helps = failed.retry_helps(),
-                "store does not take renewals: answers are degraded, so that clusters go to another replica"
+                %clusterset, %trouble, error = %failed, retry_helps = failed.retry_helps(),
+                "answers are degraded, so that clusters go to another replica"
             );
         }
     }
 
-    /// The store took the renewals of a clusterset again, or nobody asks for them any more.
-    pub(crate) fn is_heard(&self, clusterset: &ClustersetId) {
-        if self.unheard().remove(clusterset) {
-            info!(%clusterset, "store takes renewals again");
+    /// That trouble is over.
+    pub(crate) fn is_well(&self, clusterset: &ClustersetId, trouble: Trouble) {
+        if self.troubles().remove(&(clusterset.clone(), trouble)) {
+            info!(%clusterset, %trouble, "clusters may stay at this replica again");
         }
+    }
+
+    /// Nobody asks for a clusterset any more.
+    pub(crate) fn is_forgotten(&self, clusterset: &ClustersetId) {
+        self.troubles().retain(|(of, _)| of != clusterset);
     }
 
     /// Takes notice of a store that is not fine; says whether that is news.

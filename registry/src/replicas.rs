@@ -1,6 +1,6 @@
 //! Keeps one clusterset of this process and those of other processes over the same store alike.
 //!
-//! Five loops for each clusterset, none of which waits for another, and each of which has at most one call to the
+//! Six loops for each clusterset, none of which waits for another, and each of which has at most one call to the
 //! store under way (reads of several members excepted):
 //!
 //! | loop | does | when |
@@ -10,6 +10,7 @@
 //! | `beat` | says whose leases were renewed here | when that is due; bulk writes and reads do not hold it up |
 //! | `news` | says what changed | after it was stored, at most four times a second |
 //! | `records` | has what is old written again | once a day |
+//! | `tidy` | removes what dead replicas of the own region said | once a lease |
 //!
 //! The order of a change is: its exports, the record of the member, the news. A reader that has the news before the
 //! records sees sums that differ and reads again. What it cannot read for long it says in its own news, as if it had
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use mcs_core::ids::{ClusterId, Region};
+use mcs_core::ids::{ClusterId, ClustersetId, Region};
 use mcs_core::registry::{Keys, Reading, Who};
 use mcs_core::replicas::{Beat, News};
 use mcs_core::time::Timestamp;
@@ -39,7 +40,7 @@ use tracing::{info, warn};
 
 use self::todo::Todo;
 use crate::clusterset::{Clusterset, State};
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Trouble};
 use crate::store::{Failed, Replica};
 
 /// How a registry and others over one store keep up with each other.
@@ -103,8 +104,10 @@ struct Reads {
     todo: Todo,
     /// When the records of all members are to be compared, whatever is told.
     compare_at: Timestamp,
-    /// Why what the replicas say could not be read at the last try.
-    unheard: Option<Failed>,
+    /// Since when what the replicas say cannot be read.
+    unheard_since: Option<Timestamp>,
+    /// Whether it was read once: without it nothing that is read of a cluster tells whether it lives.
+    heard: bool,
     /// Why what they named could not be read at the last try.
     unread: Option<Failed>,
     /// When the last read of what the replicas say began that succeeded.
@@ -117,7 +120,8 @@ impl Shared {
         let reads = Reads {
             todo: Todo::everything(),
             compare_at: Timestamp::MAX,
-            unheard: None,
+            unheard_since: None,
+            heard: false,
             unread: None,
             heard_at: now,
         };
@@ -192,6 +196,7 @@ impl Shared {
 /// What each loop of a clusterset has. It does not keep the clusterset: one that nobody uses is forgotten.
 struct Loop {
     clusterset: Weak<Clusterset>,
+    id: ClustersetId,
     keeper: Arc<Keeper>,
     signals: Arc<Signals>,
     timing: Timing,
@@ -208,6 +213,7 @@ pub(crate) fn follow(
     let shared = clusterset.shared().filter(|shared| shared.begins())?;
     let loops = Loop {
         clusterset: Arc::downgrade(clusterset),
+        id: clusterset.id().clone(),
         keeper: Arc::clone(keeper),
         signals: Arc::clone(shared.signals()),
         timing: Timing::of_lease(clusterset.lease()),
@@ -219,8 +225,10 @@ pub(crate) fn follow(
             () = loops.beats() => {}
             () = loops.news() => {}
             () = loops.refreshes_records() => {}
+            () = loops.tidies() => {}
             () = shutdown.draining() => loops.retires().await,
         }
+        loops.keeper.is_forgotten(&loops.id);
     })
 }
 
@@ -237,12 +245,14 @@ impl Loop {
                 Ok(replicas) => {
                     failures = 0;
                     clusterset.hear(shared, replicas, began);
-                    self.removes_left_behind(&clusterset).await;
+                    self.keeper.is_well(&self.id, Trouble::Deaf);
                     began + interval
                 }
                 Err(failed) => {
                     failures += 1;
-                    clusterset.is_unheard(shared, failed);
+                    if clusterset.is_unheard(shared, &failed) >= self.timing.degraded_after() {
+                        self.keeper.is_troubled(&self.id, Trouble::Deaf, &failed);
+                    }
                     clock.elapsed() + self.keeper.retry_in(failures).min(interval)
                 }
             };
@@ -282,7 +292,11 @@ impl Loop {
             let again = clock.elapsed() + self.timing.reread(rereads);
             tokio::select! {
                 () = sleep_until(&*clock, Some(wait)) => {}
-                () = sleep_until(&*clock, Some(again)), if rereads > 0 => self.signals.hear.notify_one(),
+                () = sleep_until(&*clock, Some(again)), if rereads > 0 => {
+                    // Later and later, as long as nothing comes of it.
+                    rereads += 1;
+                    self.signals.hear.notify_one();
+                }
                 // What failed is not tried again at once because there is more.
                 () = self.signals.read.notified(), if failures == 0 => {}
             }
@@ -294,54 +308,56 @@ impl Clusterset {
     /// Takes what the replicas said, by a read that began at `began`.
     fn hear(&self, shared: &Shared, replicas: Vec<Replica>, began: Timestamp) {
         let replicas: Vec<_> = replicas.into_iter().map(|replica| (replica.beat, replica.news)).collect();
-        let (was_unheard, answers) = {
+        let was_unheard = {
             let mut reads = shared.reads();
-            reads.heard_at = began;
-            (reads.unheard.take(), reads.unread.is_none())
+            (reads.heard_at, reads.heard) = (began, true);
+            reads.unheard_since.take().is_some()
         };
         let heard = |state: &mut State, now| {
             let Reading { all, members, tell } = state.registry.hear(&replicas, now);
-            if !answers {
-                state.registry.store_answers(false, now);
-            }
             let tells = !tell.is_empty();
             tell.into_iter().for_each(|entry| state.news.append(entry));
             (Todo { all, members }, tells)
         };
         let (todo, tells) = self.heard(heard);
-        if let Some(failed) = was_unheard {
-            info!(clusterset = %self.id(), last = %failed, "store says again what other replicas do");
+        if was_unheard {
+            info!(clusterset = %self.id(), "store says again what other replicas do");
         }
         if tells {
             shared.signals.news.notify_one();
         }
-        if !todo.is_empty() {
-            shared.reads().todo.put_back(todo);
+        let mut reads = shared.reads();
+        reads.todo.put_back(todo);
+        if !reads.todo.is_empty() {
             shared.signals.read.notify_one();
         }
     }
 
-    /// What the replicas say cannot be read: time stands still until it can.
-    fn is_unheard(&self, shared: &Shared, failed: Failed) {
+    /// What the replicas say cannot be read: time stands still until it can. Says for how long it has not been.
+    fn is_unheard(&self, shared: &Shared, failed: &Failed) -> Duration {
+        let now = self.clock().elapsed();
         self.with(|state, now| state.registry.store_answers(false, now));
-        if shared.reads().unheard.replace(failed.clone()).is_none() {
+        let before = shared.reads().unheard_since;
+        if before.is_none() {
+            shared.reads().unheard_since = Some(now);
             let retry_helps = failed.retry_helps();
             warn!(
                 clusterset = %self.id(), error = %failed, retry_helps,
                 "store does not say what other replicas do: no lease is judged, the view is not complete"
             );
         }
-        shared.fails(failed);
+        shared.fails(failed.clone());
+        now.since(before.unwrap_or(now))
     }
 
-    /// What is to be read cannot be read: time stands still until it can.
+    /// What is to be read cannot be read: the view is not complete until it can.
     fn is_unread(&self, shared: &Shared, failed: Failed) {
-        self.with(|state, now| state.registry.store_answers(false, now));
+        self.with(|state, _| state.registry.lags(true));
         if shared.reads().unread.replace(failed.clone()).is_none() {
             let retry_helps = failed.retry_helps();
             warn!(
                 clusterset = %self.id(), error = %failed, retry_helps,
-                "store does not give what other replicas changed: no lease is judged, the view is not complete"
+                "store does not give what other replicas changed: the view is not complete"
             );
         }
         shared.fails(failed);
@@ -349,13 +365,10 @@ impl Clusterset {
 
     /// All that was to be read was read; what was torn is named again.
     fn is_up_to_date(&self, shared: &Shared) {
-        let (was_unread, answers) = {
-            let mut reads = shared.reads();
-            (reads.unread.take(), reads.unheard.is_none())
-        };
+        let was_unread = shared.reads().unread.take();
         if was_unread.is_some() {
             info!(clusterset = %self.id(), "store gives again what other replicas changed");
-            self.with(|state, now| state.registry.store_answers(answers, now));
+            self.with(|state, _| state.registry.lags(false));
         }
         if !self.is_read() {
             let (mut clusters, mut exports) = (0, 0);
@@ -380,16 +393,20 @@ impl Clusterset {
         Timing::of_lease(self.lease()).compare().mul_f64(0.75 + rand::random::<f64>() / 2.0)
     }
 
-    /// The store holds newer records of this cluster than were written.
+    /// The store holds newer records of this cluster than were written: they are read with the next refresh.
     pub(crate) fn is_to_be_read(&self, member: &Member) {
         let Some(shared) = self.shared() else { return };
         let who = Who { cluster: member.cluster.clone(), uid: member.uid.clone() };
         shared.reads().todo.read(who, Keys::All);
-        shared.signals.read.notify_one();
     }
 
-    /// The renewals that are to be written now. Of a clusterset that was only listed nothing is said.
+    /// The renewals that are to be written now. Of a clusterset that was only listed nothing is said; and nothing by one
+    /// that has not heard the others for a lease: they would wait for its answers, and its clusters have left.
     fn due_beat(&self, shared: &Shared) -> Option<Beat> {
+        let (now, lease) = (self.clock().elapsed(), self.lease());
+        if shared.reads().unheard_since.is_some_and(|since| (since + lease).has_passed(now)) {
+            return None;
+        }
         let is_of_use = self.has_begun() || self.watchers() > 0 || shared.is_joined.load(Ordering::Relaxed);
         let due = |state: &mut State, now| state.registry.beat_due(now).then(|| state.registry.beat(now));
         if is_of_use { self.with(due) } else { None }

@@ -31,6 +31,12 @@ impl Registry {
         self.sharing.as_ref().is_none_or(|sharing| sharing.is_known())
     }
 
+    /// Takes notice of whether what others changed can be read, besides what they say. Verdicts rest on what they say
+    /// alone; the view is not complete while it lags.
+    pub fn lags(&mut self, lags: bool) {
+        self.sharing.iter_mut().for_each(|sharing| sharing.lags = lags);
+    }
+
     /// How many verdicts wait for other replicas.
     pub fn waiting(&self) -> usize {
         self.sharing.as_ref().map_or(0, |sharing| sharing.waiting.len())

@@ -40,6 +40,8 @@ pub(super) struct Sharing {
     ended: BTreeMap<Epoch, u64>,
     /// Whether the whole was read, and all others that lived were heard, at some time since the start.
     pub(super) complete: bool,
+    /// Whether something that others changed could not be read at the last try.
+    pub(super) lags: bool,
 }
 
 /// The own item.
@@ -69,7 +71,7 @@ pub(super) struct Left {
 /// So many removed members are remembered.
 const REMOVED: usize = 10_000;
 
-/// So many replicas that ended are remembered: more than come and go while a read may be late.
+/// So many replicas that ended are remembered: far more than come and go while a read may be late.
 const ENDED: usize = 1_000;
 
 /// Another replica.
@@ -125,6 +127,7 @@ impl Sharing {
             waiting: BTreeSet::new(),
             ended: BTreeMap::new(),
             complete: false,
+            lags: false,
         }
     }
 
@@ -161,10 +164,8 @@ impl Sharing {
             other.missing_since = (!read.contains(epoch)).then_some(since);
         }
         self.find_dead(judged, timing, &mut told);
-        let gone = |other: &Other| other.dead && other.missing_since.is_some();
-        let ended = self.others.iter().filter(|(_, other)| gone(other));
-        self.ended.extend(ended.map(|(epoch, other)| (*epoch, other.number)));
-        self.others.retain(|_, other| !gone(other));
+        let ended = self.others.extract_if(.., |_, other| other.dead && other.is_missing(judged, timing));
+        self.ended.extend(ended.map(|(epoch, other)| (epoch, other.number)));
         while self.ended.len() > ENDED {
             self.ended.pop_first();
         }
@@ -188,7 +189,7 @@ impl Sharing {
 
     fn looks_dead(&self, epoch: Epoch, judged: Timestamp, timing: Timing) -> bool {
         let Some(other) = self.others.get(&epoch) else { return true };
-        if other.missing_since.is_some_and(|since| (since + timing.missing()).has_passed(judged)) {
+        if other.is_missing(judged, timing) {
             return true;
         }
         if self.is_silent(&other.region, timing.lease() + self.grace, judged) {
@@ -357,6 +358,11 @@ impl Other {
             missing_since: None,
             dead: false,
         }
+    }
+
+    /// Whether its item has not been there for so long that no read is that late.
+    fn is_missing(&self, judged: Timestamp, timing: Timing) -> bool {
+        self.missing_since.is_some_and(|since| (since + timing.missing()).has_passed(judged))
     }
 
     fn advance(&mut self, own: Epoch, beat: &Beat, judged: Timestamp, told: &mut Told) {

@@ -77,8 +77,8 @@ impl Clusterset {
                         clusterset = %self.id(), cluster = %who.cluster, error = %failed,
                         "records of a cluster cannot be read"
                     );
-                    // What the store holds of it cannot be read before somebody writes it again, who says so then.
-                    if failed.retry_helps() {
+                    // What cannot be read of it is so until somebody writes it again, who says so then.
+                    if !matches!(failed, Failed::Unreadable { .. }) {
                         shared.reads().todo.read(who, keys);
                         failure = Some(failed);
                     }
@@ -91,6 +91,9 @@ impl Clusterset {
     fn take_todo(&self, shared: &Shared) -> Todo {
         let now = self.clock().elapsed();
         let mut reads = shared.reads();
+        if !reads.heard {
+            return Todo::default();
+        }
         let mut todo = std::mem::take(&mut reads.todo);
         todo.all |= reads.compare_at.has_passed(now);
         todo

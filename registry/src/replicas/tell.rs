@@ -7,7 +7,7 @@ use mcs_runtime::clock::sleep_until;
 use tracing::{debug, info, warn};
 
 use super::Loop;
-use crate::clusterset::Clusterset;
+use crate::keeper::Trouble;
 use crate::news::APART;
 
 /// The records of each member are written again this often: a store keeps them for more than a week.
@@ -22,12 +22,12 @@ impl Loop {
             if let Some(beat) = clusterset.due_beat(shared) {
                 match self.keeper.calls().beat(clusterset.id(), &beat).await {
                     Ok(()) => {
-                        self.keeper.is_heard(clusterset.id());
+                        self.keeper.is_well(clusterset.id(), Trouble::Unheard);
                         clusterset.is_beaten(shared, beat.number);
                     }
                     // The next one, which stands for it, is due soon.
                     Err(failed) => {
-                        self.keeper.is_unheard(clusterset.id(), &failed);
+                        self.keeper.is_troubled(clusterset.id(), Trouble::Unheard, &failed);
                         shared.fails(failed);
                     }
                 }
@@ -93,14 +93,21 @@ impl Loop {
         }
     }
 
-    /// Removes what replicas of the own region said that died long ago: every refresh reads it.
-    pub(super) async fn removes_left_behind(&self, clusterset: &Clusterset) {
-        for epoch in clusterset.unsaved(|_, registry| registry.left_behind()) {
-            match self.keeper.calls().retire(clusterset.id(), epoch).await {
-                Ok(()) => info!(clusterset = %clusterset.id(), %epoch, "items of a dead replica removed"),
-                Err(failed) => {
+    /// Removes what replicas of the own region said that died long ago, which every refresh reads, until the clusterset is
+    /// forgotten.
+    pub(super) async fn tidies(&self) {
+        let Some(clock) = self.clusterset.upgrade().map(|clusterset| Arc::clone(clusterset.clock())) else {
+            return;
+        };
+        loop {
+            sleep_until(&*clock, Some(clock.elapsed() + self.timing.lease())).await;
+            let Some(clusterset) = self.clusterset.upgrade() else { return };
+            for epoch in clusterset.unsaved(|_, registry| registry.left_behind()) {
+                if let Err(failed) = self.keeper.calls().retire(clusterset.id(), epoch).await {
                     debug!(clusterset = %clusterset.id(), error = %failed, "items of a dead replica stay");
+                    break;
                 }
+                info!(clusterset = %clusterset.id(), %epoch, "items of a dead replica removed");
             }
         }
     }

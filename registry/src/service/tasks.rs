@@ -120,23 +120,20 @@ impl Service {
             clusters.into_iter().map(move |cluster| (Arc::clone(&clusterset), cluster))
         };
         let unsaved: Vec<_> = self.clustersets().into_iter().flat_map(unsaved).collect();
-        let mut refused = None;
+        let mut last = None;
         for (clusterset, cluster) in &unsaved {
             if let Err(failed) = self.keeper.save(clusterset, cluster).await {
                 if self.keeper.calls().check().await.is_err() {
                     return Err((failed, Condition::Away));
                 }
-                if failed.retry_helps() {
-                    return Err((failed, Condition::Behind));
-                }
-                // The others do not wait for it.
-                refused = Some((failed, Condition::Behind));
+                // The others do not wait for it, be it too much for the store or refused by it.
+                last = Some((failed, Condition::Behind));
             }
             if recovering || unsaved.len() > AT_ONCE {
                 tokio::time::sleep(self.keeper.spread(unsaved.len())).await;
             }
         }
-        refused.map_or(Ok(()), Err)
+        last.map_or(Ok(()), Err)
     }
 
     /// Leases are judged while the store answers. Where others write to it, that is known by what they say.

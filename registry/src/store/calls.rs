@@ -46,7 +46,7 @@ impl Calls {
     }
 
     pub(crate) async fn remove(&self, member: &Member) -> Result<(), Failed> {
-        self.call("remove", self.timing.store_limit(), self.store.remove(member)).await
+        self.call("remove", self.timing.store_read_limit(), self.store.remove(member)).await
     }
 
     pub(crate) async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {

@@ -3,9 +3,10 @@
 use mcs_core::model::MemberState;
 use mcs_core::version::Version;
 use mcs_proto::pb::LeaseState;
-use mcs_registry::store::Write;
+use mcs_registry::store::{MemberRecord, Write};
 
 use super::double::Mood;
+use super::shared::Reader;
 use super::world::{GRACE, LEASE, REFRESH, Told, World};
 use crate::started::{STARTED_AT, key, prod};
 
@@ -259,6 +260,56 @@ async fn a_replica_that_cannot_write_sends_its_clusters_to_another_one() {
     assert_eq!(witness.lost("east"), []);
     world.replicas[0].store().turn(Mood::Fine);
     world.until_shown(0, "east", [("web", 2)]).await;
+}
+
+/// A replica whose writes are taken and whose reads fail would never answer the others: they do not wait for it.
+#[tokio::test]
+async fn a_replica_that_cannot_read_loses_its_clusters_and_holds_up_no_verdict() {
+    let world = World::of(&[0, 1, 1]).await;
+    let witness = world.witness(0);
+    let (east, west) = (world.cluster("east", &[0]), world.cluster("west", &[2, 0]));
+    east.put("web", 1).await;
+    west.put("web", 1).await;
+    world.until_shown(0, "west", [("web", 1)]).await;
+    world.until_shown(0, "east", [("web", 1)]).await;
+    world.replicas[2].store().is_deaf(true);
+    world.until("answers are degraded", async || west.is_degraded().then_some(())).await;
+    west.goes_to(1);
+    east.is_alive(false);
+    for replica in [0, 1] {
+        world.until_state(replica, "east", EXPIRED).await;
+    }
+    assert_eq!(witness.lost("west"), []);
+    world.replicas[2].store().is_deaf(false);
+    world.until_state(2, "east", EXPIRED).await;
+    world.until_complete(2, true).await;
+    assert_eq!(world.state(2, "west").await, ACTIVE);
+}
+
+/// The record of a live cluster may say that its lease ran out, for a verdict that was written late: without what the
+/// others say nothing is known of it.
+#[tokio::test]
+async fn a_replica_that_starts_tells_nothing_before_it_has_heard_the_others() {
+    let mut world = World::of(&[0]).await;
+    let east = world.cluster("east", &[0]);
+    east.put("web", 1).await;
+    world.until_stored(0, &east, ["web"]).await;
+    let (record, _) = world.store.held(0, &east.member);
+    let expired = MemberRecord { state: MemberState::Expired, ..record.unwrap() };
+    world.store.overwrites(&east.member, Write::Member(expired));
+    let reader = Reader::of(&world.store, 0);
+    reader.is_deaf(true);
+    let late = world.start_with(reader, 0, STARTED_AT).await;
+    let witness = world.witness(late);
+    world
+        .until("it tries to hear", async || {
+            (world.replicas[late].store().calls("replicas") > 3).then_some(())
+        })
+        .await;
+    assert_eq!((world.shown(late, "east").await, world.is_complete(late).await), (Some([].into()), false));
+    world.replicas[late].store().is_deaf(false);
+    world.until_shown(late, "east", [("web", 1)]).await;
+    assert_eq!(witness.lost("east"), []);
 }
 
 /// Fault 7.

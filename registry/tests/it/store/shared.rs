@@ -237,6 +237,8 @@ struct How {
     /// Exports of more endpoints than this are seen as torn.
     torn_above: Option<usize>,
     calls: BTreeMap<&'static str, usize>,
+    /// What the replicas say cannot be read.
+    deaf: bool,
     /// Half of the calls are throttled, by this random number; none: none is.
     half: Option<u64>,
 }
@@ -277,6 +279,11 @@ impl Reader {
         self.how(|how| how.torn_above = above);
     }
 
+    /// What the replicas say cannot be read; everything else can, and writes are taken.
+    pub(super) fn is_deaf(&self, deaf: bool) {
+        self.how(|how| how.deaf = deaf);
+    }
+
     /// Half of the calls are throttled, or none.
     pub(super) fn throttles_half(&self, throttles: bool) {
         self.how(|how| how.half = throttles.then_some(1));
@@ -295,6 +302,9 @@ impl Reader {
         self.how(|how| *how.calls.entry(operation).or_default() += 1);
         let throttled = || Failed::Throttled { reason: "rate exceeded".to_owned() };
         let mood = *self.mood.borrow();
+        if operation == "replicas" && self.how(|how| how.deaf) {
+            return Err(throttled());
+        }
         match mood {
             Mood::Fine if self.how(How::throttles) => Err(throttled()),
             Mood::Fine => Ok(()),

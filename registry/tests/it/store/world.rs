@@ -113,6 +113,11 @@ impl World {
     /// Starts one more registry in a region, with a wall clock of its own.
     pub(super) async fn start(&mut self, region: usize, wall: WallTime) -> usize {
         let reader = Reader::of(&self.store, region);
+        self.start_with(reader, region, wall).await
+    }
+
+    /// Starts one more registry that reads so.
+    pub(super) async fn start_with(&mut self, reader: Arc<Reader>, region: usize, wall: WallTime) -> usize {
         self.add(region, wall, Arc::clone(&reader) as Arc<dyn Store>, Some(reader)).await
     }
 
