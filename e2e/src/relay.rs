@@ -1,4 +1,5 @@
-//! A relay between controllers and a registry, which counts the messages of a sync and holds the stream after one.
+//! A relay between controllers and a registry, which counts the messages of a sync and holds the stream after one, or
+//! refuses syncs.
 //!
 //! It speaks HTTP/2 on both sides and looks into the bodies of one method: gRPC writes each message behind a byte of
 //! flags and four bytes of length. Messages are passed on one by one, in both directions under one count.
@@ -11,7 +12,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
+use http_body_util::{Either, Empty};
 use hyper::{
     body::{Body, Bytes, Frame, Incoming},
     client::conn::http2 as client,
@@ -58,6 +60,8 @@ struct Watched {
     /// A sync has begun in this round.
     begun: bool,
     outcome: Option<Sync>,
+    /// Syncs are refused.
+    refuses: bool,
 }
 
 impl Relay {
@@ -94,6 +98,11 @@ impl Relay {
         });
     }
 
+    /// Refuses syncs from now on, as a registry does that has an error of its own, or none any more.
+    pub fn refuse_syncs(&self, refuses: bool) {
+        self.watched.send_modify(|watched| watched.refuses = refuses);
+    }
+
     /// Waits until the sync that [`Relay::hold_after`] is about is held or has ended.
     ///
     /// # Errors
@@ -112,11 +121,14 @@ async fn serve(caller: TcpStream, registry: SocketAddr, watched: Arc<watch::Send
     let pass = service_fn(move |request: Request<Incoming>| {
         let (mut sender, watched) = (sender.clone(), Arc::clone(&watched));
         async move {
+            if request.uri().path() == SYNC && watched.borrow().refuses {
+                return Ok(refusal());
+            }
             let counting = if request.uri().path() == SYNC { Counting::begin(&watched) } else { None };
             let count = |body| Counted { body, waiting: Vec::new(), counting: counting.clone(), ends: false };
             let answer = sender.send_request(request.map(count)).await?;
             let answer: Response<Counted> = answer.map(|body| Counted { ends: true, ..count(body) });
-            Ok::<_, hyper::Error>(answer)
+            Ok::<_, hyper::Error>(answer.map(Either::Left))
         }
     });
     let downstream = server::Builder::new(TokioExecutor::new());
@@ -125,6 +137,17 @@ async fn serve(caller: TcpStream, registry: SocketAddr, watched: Arc<watch::Send
         ended = upstream => ended?,
     }
     Ok(())
+}
+
+/// An answer that is nothing but an error of gRPC: `INTERNAL`.
+fn refusal() -> Response<Either<Counted, Empty<Bytes>>> {
+    let mut answer = Response::new(Either::Right(Empty::new()));
+    let headers =
+        [("content-type", "application/grpc"), ("grpc-status", "13"), ("grpc-message", "no syncs today")];
+    for (name, value) in headers {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    answer
 }
 
 /// The sync that is counted. One that breaks by itself does not count.

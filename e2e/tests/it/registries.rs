@@ -8,6 +8,7 @@ use mcs_core::names::CONDITION_READY;
 use mcs_e2e::{
     objects::Port,
     programs::Signal,
+    relay::Relay,
     shared::pair,
     stack::{Stack, StackOptions, get},
     wait_for,
@@ -83,6 +84,41 @@ async fn a_registry_that_dies_or_stands_still_is_left_for_the_next_and_gone_back
         uses(&first, cluster.name(), &urls[1]).await?;
     }
     arrives().await?;
+    Ok(())
+}
+
+/// It answers everything else, so that only what it holds tells.
+#[tokio::test]
+async fn a_registry_that_takes_a_cluster_and_none_of_its_exports_is_left_for_the_next_until_it_takes_them()
+-> Result<()> {
+    let pair = pair().await?;
+    let namespace = pair.namespace("refuses").await?;
+    let options = StackOptions::for_namespace(namespace.name());
+    let mut first = Stack::start_without_controllers(options.clone()).await?;
+    let second = Stack::start_without_controllers(options).await?;
+    let relay = Relay::start(first.registry().grpc).await?;
+    relay.refuse_syncs(true);
+    let urls = [relay.url(), second.url()];
+    *first.registry_urls() = urls.to_vec();
+    first.prepare(&pair.east).await?;
+    let east = Place::new(pair.east.client(), namespace.name(), "cart");
+    east.export(&HTTP, &["10.0.0.1"]).await?;
+    first.start_controller(&pair.east, "east").await?;
+    uses(&first, "east", &urls[1]).await?;
+    east.says(&READY).await?;
+    east.imports(&[("east", &["10.0.0.1"])]).await?;
+    logged(&first, "east", "no syncs today").await?;
+    let told = second.rest("clusters/east").await?.to_string();
+    ensure!(told.contains("LEASE_STATE_ACTIVE"), "{told}");
+
+    relay.refuse_syncs(false);
+    uses(&first, "east", &urls[0]).await?;
+    east.set_addresses(&["10.0.0.1", "10.0.0.2"]).await?;
+    east.imports(&[("east", &["10.0.0.1", "10.0.0.2"])]).await?;
+    east.says(&READY).await?;
+    let log = first.controller("east")?.program.log();
+    let said = log.lines().filter(|line| line.contains("the registry cannot be used")).count();
+    ensure!(said == 1, "said {said} times: {log}");
     Ok(())
 }
 
