@@ -17,6 +17,8 @@ pub(super) struct Elsewhere {
     pub(super) heard_at: Timestamp,
     /// The beat that says that its verdict is due.
     pub(super) asked: Option<u64>,
+    /// When that was made, on the process's clock.
+    pub(super) asked_at: Timestamp,
     /// The newest version that anybody named.
     pub(super) awaited: Version,
     /// What is to be read of it.

@@ -116,7 +116,7 @@ impl Registry {
     /// is due soon.
     pub fn beat(&mut self, now: Timestamp) -> Beat {
         self.tick(now);
-        let (epoch, timing) = (self.epoch, self.policy.timing);
+        let (epoch, judged, timing) = (self.epoch, self.clock.now(), self.policy.timing);
         let Some(sharing) = &mut self.sharing else {
             return Beat {
                 epoch,
@@ -130,9 +130,17 @@ impl Registry {
         };
         let mut beat = sharing.beat(epoch, now);
         for cluster in &sharing.waiting {
-            let Some(member) = self.members.get_mut(cluster) else { continue };
-            let asked = *member.elsewhere.asked.get_or_insert(beat.number);
-            beat.is_due |= asked > sharing.own.written;
+            // One that renewed since waits no more.
+            let is_due = |member: &&mut Member| member.lease.deadline(timing).has_passed(judged);
+            let Some(member) = self.members.get_mut(cluster).filter(is_due) else { continue };
+            if member.elsewhere.asked.is_none() {
+                member.elsewhere.asked = Some(beat.number);
+                member.elsewhere.asked_at = now;
+            }
+            // The item may be replaced before the others have read it: the next ones ask, too, for as long as two reads take.
+            let unread = !(member.elsewhere.asked_at + timing.beat_retry() * 2).has_passed(now);
+            let unwritten = member.elsewhere.asked.is_some_and(|asked| asked > sharing.own.written);
+            beat.is_due |= unread || unwritten;
         }
         for member in self.members.values() {
             // Who is hidden until it has synced is not back yet, for anybody.
@@ -270,7 +278,7 @@ impl Registry {
 
     /// Whether the verdict on a member whose lease has run out rests on what all replicas that live have heard.
     pub(super) fn is_agreed(&self, cluster: &ClusterId) -> bool {
-        let Some(sharing) = &self.sharing else { return true };
+        let Some(sharing) = &self.sharing else { return false };
         let asked = self.members.get(cluster).and_then(|member| member.elsewhere.asked);
         self.unread_since.is_none() && asked.is_some_and(|asked| sharing.have_read(self.epoch, asked))
     }

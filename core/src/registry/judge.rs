@@ -224,10 +224,12 @@ impl Registry {
             }
             Standing::Running | Standing::Held => {}
         }
-        if self.is_agreed(cluster) {
-            self.pass_verdict(cluster, judged);
-        } else {
+        if self.sharing.is_some() {
+            // Whoever was asked before was asked about an earlier lease.
+            member.elsewhere.asked = None;
             self.wait(cluster);
+        } else {
+            self.pass_verdict(cluster, judged);
         }
     }
 

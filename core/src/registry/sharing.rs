@@ -387,12 +387,10 @@ impl Other {
     /// Takes news; says whether some of it was missed.
     fn read(&mut self, news: &News, is_new: bool, told: &mut Told) -> bool {
         let end = news.first + news.entries.len() as u64;
-        // Of a replica that was not known before, all is read anyway.
         let missed = !is_new && news.first > self.next_entry;
         let read = usize::try_from(self.next_entry.saturating_sub(news.first)).unwrap_or(usize::MAX);
-        if !is_new {
-            told.news.extend(news.entries.iter().skip(read));
-        }
+        // Those of a replica that was not known before count too: what they tell of may not be in the directory yet.
+        told.news.extend(news.entries.iter().skip(read));
         self.next_entry = self.next_entry.max(end);
         missed
     }

@@ -144,7 +144,7 @@ fn a_torn_export_keeps_its_last_whole_state() {
 #[test]
 fn what_is_missing_goes_only_when_the_sums_agree_without_it_and_the_record_is_not_older() {
     let (_, web, api) = with_east();
-    let both = [web.clone(), api.clone()];
+    let both = [web.clone(), api];
     let without_api = std::slice::from_ref(&web);
     let gone = ["header api gone", "part api of east gone"];
     for (act, of, read, told) in [
@@ -169,7 +169,8 @@ fn what_is_missing_goes_only_when_the_sums_agree_without_it_and_the_record_is_no
 fn an_older_record_and_an_older_export_change_nothing() {
     let (mut fixture, ..) = with_east();
     let old = put("web", &["10.1.0.66"]);
-    let learnt = learn(&mut fixture, "east", record("east", "1.4", &[old.clone()]), all(&[("1.1", &old)]));
+    let learnt =
+        learn(&mut fixture, "east", record("east", "1.4", std::slice::from_ref(&old)), all(&[("1.1", &old)]));
     assert_eq!((learnt, fixture.told()), (Learnt::default(), vec![]));
 }
 
@@ -220,10 +221,10 @@ fn a_leader_below_the_term_of_a_record_is_refused() {
 #[test]
 fn who_serves_a_member_writes_again_what_an_older_write_replaced() {
     let (mut fixture, web, api) = with_east();
-    let both = [web.clone(), api.clone()];
+    let both = [web.clone(), api];
     let old = put("web", &["10.1.0.66"]);
     let overwritten = |fixture: &mut Fixture| {
-        learn(fixture, "east", record("east", "1.4", &[old.clone()]), all(&[("1.1", &old)]))
+        learn(fixture, "east", record("east", "1.4", std::slice::from_ref(&old)), all(&[("1.1", &old)]))
     };
     assert_eq!(overwritten(&mut fixture), Learnt::default(), "another one serves it");
     fixture.renew("east", "1.5", sum_of(&both)).expect("its id");
@@ -233,6 +234,9 @@ fn who_serves_a_member_writes_again_what_an_older_write_replaced() {
     let learnt =
         learn(&mut fixture, "east", record("east", "1.5", &both), one("web", Some(export("1.1", &old))));
     assert_eq!(learnt.rewrite.keys, keys(&["web"]));
+    // An export is missing beside a record that is right.
+    let learnt = learn(&mut fixture, "east", record("east", "1.5", &both), all(&[("1.2", &web)]));
+    assert_eq!(learnt.rewrite, Rewrite { record: false, keys: keys(&["api"]) });
     // An export that was deleted is there again.
     let gone = put("gone", &[]);
     let learnt =
@@ -404,7 +408,7 @@ fn a_directory_names_what_to_read_and_what_is_torn_is_not_missing() {
     let now = fixture.now();
     let same = (cluster("east"), record("east", "1.5", &both));
     let other = (cluster("west"), record("west", "4.1", &[]));
-    let differing = fixture.registry.differing(&[same.clone(), other], &BTreeSet::new(), now);
+    let differing = fixture.registry.differing(&[same, other], &BTreeSet::new(), now);
     assert_eq!((differing.read, differing.rewrite), ([who("west")].into(), BTreeMap::new()));
     // Until it was read, it is asked for.
     fixture.until(1);

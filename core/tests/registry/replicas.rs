@@ -121,6 +121,25 @@ fn a_renewal_in_the_last_echo_keeps_the_member() {
 }
 
 #[test]
+fn who_was_asked_about_an_earlier_lease_is_asked_again() {
+    let mut fixture = replica(&["east"], &[&item(NEAR, 1, 0)]);
+    fixture.until(30);
+    fixture.renew_as_held("east");
+    // Made before the next refresh finds that nothing waits any more.
+    let early = fixture.beat();
+    assert!(!early.is_due);
+    for seconds in [40, 50, 60] {
+        fixture.until(seconds);
+        fixture.hear(&[&early, &item(NEAR, seconds, early.number)]);
+    }
+    assert_eq!((fixture.state("east"), fixture.registry.waiting()), (Some(MemberState::Active), 1));
+    let due = fixture.beat();
+    assert!(due.is_due);
+    fixture.hear(&[&due, &item(NEAR, 61, due.number)]);
+    assert_eq!(fixture.state("east"), Some(MemberState::Expired));
+}
+
+#[test]
 fn a_renewal_that_is_a_lease_old_keeps_nobody_and_a_tick_less_does() {
     for (age, state) in [
         (Duration::from_millis(29_999), MemberState::Active),
