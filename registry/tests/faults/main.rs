@@ -14,5 +14,6 @@ mod slow;
 #[path = "../it/started.rs"]
 #[expect(dead_code, reason = "it is made for tests in process; these use what clients need")]
 mod started;
+mod stopped;
 mod tls;
 mod witness;

@@ -102,6 +102,12 @@ impl Program {
         program
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill {signal} {}", self.child.id())]).status();
+        assert!(sent.unwrap().success(), "{signal}");
+    }
+
     /// What it has logged.
     pub(crate) fn log(&self) -> Vec<String> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
