@@ -23,6 +23,14 @@ pub(crate) struct Confirm<'a> {
     output: Box<dyn Write + 'a>,
 }
 
+#[cfg(test)]
+impl<'a> Confirm<'a> {
+    /// A terminal at which somebody types this.
+    pub(crate) fn answered(input: impl BufRead + 'a) -> Self {
+        Self { is_terminal: true, input: Box::new(input), output: Box::new(io::sink()) }
+    }
+}
+
 impl Confirm<'_> {
     /// Standard input and, so that what is printed stays clean, standard error.
     pub(crate) fn of_process() -> Self {

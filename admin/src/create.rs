@@ -73,6 +73,17 @@ pub(crate) enum NotCreated {
         /// For how long.
         limit: Duration,
     },
+    /// Another region is not reached there.
+    #[error(
+        "the endpoint {endpoint} is of one region, so point-in-time recovery in {region} is not turned on: run this again \
+         without it (--endpoint, AWS_ENDPOINT_URL_DYNAMODB, AWS_ENDPOINT_URL)"
+    )]
+    Endpoint {
+        /// The endpoint.
+        endpoint: String,
+        /// The other region.
+        region: String,
+    },
     /// The answer has no table.
     #[error("DescribeTable on {place} tells of no table")]
     NoDescription {
@@ -125,6 +136,12 @@ pub(crate) async fn run(
         let elsewhere = replicas(&describe(&client).await?).into_keys().filter(|region| *region != here);
         let regions: Vec<_> = std::iter::once(here.clone()).chain(elsewhere).collect();
         for region in regions {
+            if region != here
+                && let Some(endpoint) =
+                    client.place().endpoint.as_ref().filter(|endpoint| is_of_one_region(endpoint))
+            {
+                return Err(NotCreated::Endpoint { endpoint: endpoint.clone(), region });
+            }
             let there = Settings { region: Some(region.clone()), ..settings.clone() }.connect().await?;
             if recover(&there).await? {
                 say(&format!("point-in-time recovery in {region}: turned on"));
@@ -173,7 +190,13 @@ async fn add_replica(client: &Client, region: &str) -> Result<bool, NotCreated> 
         let action = CreateReplicationGroupMemberAction::builder().region_name(region).build();
         let update = ReplicationGroupUpdate::builder().set_create(action.ok()).build();
         let request = client.sdk().update_table().table_name(client.table()).replica_updates(update);
-        client.call(Class::Bulk, Action::UpdateTable, || request.clone().send()).await?;
+        let updated = client.call(Class::Bulk, Action::UpdateTable, || request.clone().send()).await;
+        // An answer that was lost is refused when it is asked for again.
+        if let Err(failed) = updated
+            && !(is_refused(&failed) && replicas(&describe(client).await?).contains_key(region))
+        {
+            return Err(failed.into());
+        }
     }
     until(&format!("the replica in {region}"), REPLICA_LIMIT, async || {
         let described = describe(client).await?;
@@ -214,7 +237,12 @@ async fn stream(client: &Client, table: &TableDescription) -> Result<(), NotCrea
         .build();
     let request =
         client.sdk().update_table().table_name(client.table()).set_stream_specification(stream.ok());
-    client.call(Class::Bulk, Action::UpdateTable, || request.clone().send()).await?;
+    let updated = client.call(Class::Bulk, Action::UpdateTable, || request.clone().send()).await;
+    if let Err(failed) = updated
+        && !(is_refused(&failed) && describe(client).await?.stream_specification().is_some_and(wanted))
+    {
+        return Err(failed.into());
+    }
     until("the start of the table's stream", CREATE_LIMIT, async || {
         let described = describe(client).await?;
         Ok(store::is_active(&described) && described.stream_specification().is_some_and(wanted))
@@ -222,21 +250,36 @@ async fn stream(client: &Client, table: &TableDescription) -> Result<(), NotCrea
     .await
 }
 
-/// Waits until `is_so`, at most for `limit`.
+/// Whether AWS says that it is done or under way already, or that it cannot be done.
+fn is_refused(failed: &Failed) -> bool {
+    matches!(&failed.why, Why::Refused { .. })
+}
+
+/// Waits until `is_so`, at most for `limit`. A look that fails, and may succeed a moment later, says nothing.
 async fn until(
     what: &str,
     limit: Duration,
     is_so: impl AsyncFn() -> Result<bool, NotCreated>,
 ) -> Result<(), NotCreated> {
     let waiting = async {
-        while !is_so().await? {
+        loop {
+            match is_so().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(NotCreated::Failed(failed)) if failed.why.retry_helps() => {}
+                Err(other) => return Err(other),
+            }
             sleep(LOOK).await;
         }
-        Ok(())
     };
     timeout(limit, waiting)
         .await
         .unwrap_or_else(|_| Err(NotCreated::TimedOut { what: what.to_owned(), limit }))
+}
+
+/// Whether an endpoint is one of AWS's own, which are of a region each; an emulator or a proxy may stand for all.
+fn is_of_one_region(endpoint: &str) -> bool {
+    endpoint.contains(".amazonaws.com") || endpoint.contains(".api.aws")
 }
 
 /// Turns point-in-time recovery on where it is off; says whether it was.

@@ -1,21 +1,22 @@
 //! `mcs-admin delete-cluster`: takes a cluster out of its clusterset, with all that it exports.
 //!
 //! It asks first, on a terminal; without one, `--yes` must have answered. What is decided (whether the lease lets it) is
-//! decided where the records are; this looks first, so that nobody is asked what will be refused.
+//! decided where the records are; this looks first, so that nobody is asked what will be refused, and looks again when
+//! somebody has answered.
+
+mod stored;
+
+pub(crate) use stored::from_store;
 
 use crate::ask::{self, Unanswered};
 use crate::confirm::{Confirm, Unconfirmed};
 use crate::output::{counted, time};
-use mcs_core::ids::{ClusterId, ClustersetId};
-use mcs_core::model::MemberState;
-use mcs_core::replicas::UidTag;
+use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId};
 use mcs_proto::client::{RegistryClient, Removed};
-use mcs_proto::convert::Member;
 use mcs_proto::pb;
 use mcs_proto::status::CallFailed;
 use mcs_proto::url::RegistryUrl;
-use mcs_registry::store::{Failed, Known, Members, Replica, Store};
-use std::collections::BTreeSet;
+use mcs_registry::store::Failed;
 
 /// The flags of the subcommand.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
@@ -26,6 +27,10 @@ pub(crate) struct DeleteCluster {
     /// The cluster to remove, by its id
     #[arg(long)]
     pub(crate) cluster: ClusterId,
+    /// The UID of the cluster, as `describe` shows it. Needed where two clusters claimed one id, and one is to stay; another
+    /// one is never removed
+    #[arg(long)]
+    pub(crate) uid: Option<ClusterUid>,
     /// Removes it without asking; needed where standard input is no terminal, since a script must not wait for an answer
     #[arg(long)]
     pub(crate) yes: bool,
@@ -67,14 +72,16 @@ pub(crate) enum NotRemoved {
     },
     /// Its lease is active.
     #[error(
-        "cluster {cluster} of clusterset {clusterset} is {state}, renewed {renewed}: stop its mcs-controller first \
-         (mcs-controller leave), or --force the removal"
+        "cluster {cluster} of clusterset {clusterset} (UID {uid}) is {state}, renewed {renewed}: stop its mcs-controller \
+         first (mcs-controller leave), or --force the removal"
     )]
     Active {
         /// The clusterset.
         clusterset: ClustersetId,
         /// What was to be removed.
         cluster: ClusterId,
+        /// Its UID.
+        uid: String,
         /// What its lease is.
         state: String,
         /// When it was renewed last.
@@ -105,13 +112,36 @@ pub(crate) enum NotRemoved {
     },
     /// Its record has a form that this release does not know.
     #[error(
-        "the record of cluster {cluster} of clusterset {clusterset} cannot be read by this release: use a later mcs-admin"
+        "the record of cluster {cluster} of clusterset {clusterset} cannot be read by this release: use a later mcs-admin, \
+         or remove it unread with --force and --uid"
     )]
     Unreadable {
         /// The clusterset.
         clusterset: ClustersetId,
         /// What was to be removed.
         cluster: ClusterId,
+    },
+    /// Several clusters claimed the id.
+    #[error("cluster {cluster} of clusterset {clusterset} are several: {uids}; --uid says which is to go")]
+    Several {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+        /// Their UIDs.
+        uids: String,
+    },
+    /// It is another one than somebody was asked about.
+    #[error(
+        "cluster {cluster} of clusterset {clusterset} (UID {uid}) has changed since it was looked at: nothing was removed, look again"
+    )]
+    Changed {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+        /// Its UID.
+        uid: String,
     },
     /// The store broke off.
     #[error(
@@ -152,7 +182,7 @@ pub(crate) async fn at_registry(
     args: &DeleteCluster,
     confirm: &mut Confirm<'_>,
 ) -> Result<String, NotRemoved> {
-    let DeleteCluster { clusterset, cluster, yes, force } = args;
+    let DeleteCluster { clusterset, cluster, yes, force, .. } = args;
     let list = async |client: &'_ RegistryClient| client.list_clusters(clusterset).await;
     let (client, (clusters, complete)) = ask::first(registries, list).await?;
     let url = client.url();
@@ -165,6 +195,7 @@ pub(crate) async fn at_registry(
         return Err(NotRemoved::Active {
             clusterset: clusterset.clone(),
             cluster: cluster.clone(),
+            uid: known.uid.clone(),
             state,
             renewed,
         });
@@ -197,83 +228,6 @@ pub(crate) async fn at_registry(
     }
 }
 
-/// Removes the records of a cluster from a store at this place; gives the text to print. Those of all clusters that claim
-/// the id go.
-///
-/// # Errors
-/// Why it was not removed.
-pub(crate) async fn from_store(
-    store: &dyn Store,
-    place: &str,
-    args: &DeleteCluster,
-    confirm: &mut Confirm<'_>,
-) -> Result<String, NotRemoved> {
-    let DeleteCluster { clusterset, cluster, yes, force } = args;
-    let unread = |why| NotRemoved::Unread { place: place.to_owned(), why };
-    let Members { whole, torn } = store.members(clusterset).await.map_err(unread)?;
-    let (clusterset, cluster) = (clusterset.clone(), cluster.clone());
-    if torn.iter().any(|(id, _)| *id == cluster) {
-        return Err(NotRemoved::Unreadable { clusterset, cluster });
-    }
-    let ids: BTreeSet<_> = whole.iter().map(|(member, _)| member.cluster.to_string()).collect();
-    let found: Vec<_> = whole.into_iter().filter(|(member, _)| member.cluster == cluster).collect();
-    if found.is_empty() {
-        let known = named(ids.iter().map(String::as_str));
-        return Err(NotRemoved::Absent { clusterset, cluster, place: place.to_owned(), known });
-    }
-    let mut whats = Vec::new();
-    let (mut exports, mut endpoints) = (0, 0);
-    for (member, record) in &found {
-        if record.state != MemberState::Expired && !force {
-            let state = in_words(record.state).to_owned();
-            let renewed = renewed(&store.replicas(&clusterset).await.map_err(unread)?, member);
-            return Err(NotRemoved::Active { clusterset, cluster, state, renewed });
-        }
-        let all = store.exports(member, &Known::new()).await.map_err(unread)?;
-        exports += count(all.whole.len() + all.torn.len());
-        endpoints += all.whole.values().map(|export| count(export.endpoints.len())).sum::<u64>();
-        whats.push(format!("UID {}, {}", member.uid, in_words(record.state)));
-    }
-    let (exports, endpoints) = (counted(exports, "export"), counted(endpoints, "endpoint"));
-    if !yes {
-        let what = format!(
-            "cluster {cluster} of clusterset {clusterset} in {place} ({}) has {exports} and {endpoints}",
-            whats.join("; ")
-        );
-        confirm.ask(&what, "Remove its records?")?;
-    }
-    for (member, _) in &found {
-        let unfinished = |why| NotRemoved::Unfinished {
-            clusterset: clusterset.clone(),
-            cluster: cluster.clone(),
-            place: place.to_owned(),
-            why,
-        };
-        store.remove(member).await.map_err(unfinished)?;
-    }
-    Ok(format!(
-        "removed cluster {cluster} of clusterset {clusterset} from {place}: {exports} and {endpoints}\n"
-    ))
-}
-
-/// When a member was renewed, as the registry says that heard it last before a beat of its own.
-fn renewed(replicas: &[Replica], member: &Member) -> String {
-    let tag = UidTag::of(&member.uid);
-    let ages = replicas.iter().filter_map(|replica| Some(replica.beat.renewals.get(&tag)?.age));
-    ages.min().map_or_else(
-        || "at no time that a registry tells of".to_owned(),
-        |age| format!("{:.1}s before the last beat of a registry", age.as_secs_f64()),
-    )
-}
-
-fn count(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
-}
-
-fn in_words(of: MemberState) -> &'static str {
-    state(pb::LeaseState::from(of).into())
-}
-
 fn find<'a>(
     clusters: &'a [pb::Cluster],
     complete: bool,
@@ -281,7 +235,10 @@ fn find<'a>(
     url: &RegistryUrl,
 ) -> Result<&'a pb::Cluster, NotRemoved> {
     let DeleteCluster { clusterset, cluster, .. } = args;
-    if let Some(found) = clusters.iter().find(|known| known.cluster == cluster.as_str()) {
+    let is_wanted = |known: &&pb::Cluster| {
+        known.cluster == cluster.as_str() && args.uid.as_ref().is_none_or(|uid| known.uid == uid.as_str())
+    };
+    if let Some(found) = clusters.iter().find(is_wanted) {
         return Ok(found);
     }
     let (clusterset, cluster, place) =

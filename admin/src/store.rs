@@ -2,16 +2,15 @@
 //! knows its layout, at the price that this program holds transports which it never starts.
 
 use aws_sdk_dynamodb::types::{TableDescription, TableStatus};
+use mcs_registry::args::{DEFAULT_TABLE, Kind};
 use mcs_registry::store::DynamoDb;
+use mcs_runtime::args::Check;
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::dynamodb::{self, Flags, Limits, NoClient, Settings};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The table of registries that were not told another.
-const DEFAULT_TABLE: &str = "global-discovery-mcs";
 
 /// A call may take so long: somebody waits for it, and nothing else does.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -22,9 +21,9 @@ const FLAGS: Flags = Flags { table: "--table", region: "--region", endpoint: "--
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "The store, unless a registry is asked")]
 pub(crate) struct StoreArgs {
-    /// Where registries keep their records: `dynamodb` [default: dynamodb]. The store `memory` is in a registry's process:
-    /// ask that with --registry-url
-    #[arg(long, value_name = "STORE")]
+    /// Where registries keep their records [default: dynamodb]. What is in `memory` is in a registry's process: ask that with
+    /// --registry-url
+    #[arg(long, value_enum)]
     store: Option<Kind>,
     /// The table [default: global-discovery-mcs]
     #[arg(long, value_name = "TABLE", value_parser = dynamodb::table_name)]
@@ -37,18 +36,18 @@ pub(crate) struct StoreArgs {
     endpoint: Option<String>,
 }
 
-impl StoreArgs {
-    /// The first flag that is given; none of them means anything to a registry.
-    pub(crate) const fn first_given(&self) -> Option<&'static str> {
-        match self {
-            Self { store: Some(_), .. } => Some("--store"),
-            Self { table: Some(_), .. } => Some("--table"),
-            Self { region: Some(_), .. } => Some("--region"),
-            Self { endpoint: Some(_), .. } => Some("--endpoint"),
-            Self { store: None, table: None, region: None, endpoint: None } => None,
+impl Check for StoreArgs {
+    fn check(&self) -> Result<(), String> {
+        match self.store {
+            Some(Kind::Memory) => {
+                Err("--store=memory is in a registry's process: ask that with --registry-url".to_owned())
+            }
+            Some(Kind::DynamoDb) | None => Ok(()),
         }
     }
+}
 
+impl StoreArgs {
     /// The records of registries, and where they are, for people.
     ///
     /// # Errors
@@ -68,22 +67,6 @@ impl StoreArgs {
             endpoint,
             limits: Limits::within(LIMIT),
             flags: FLAGS,
-        }
-    }
-}
-
-/// The one kind of store that several processes can reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind;
-
-impl FromStr for Kind {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "dynamodb" => Ok(Self),
-            "memory" => Err("it is in a registry's process: ask that with --registry-url"),
-            _ => Err("the only store that can be reached is dynamodb"),
         }
     }
 }

@@ -17,7 +17,7 @@ use mcs_runtime::tls::TlsArgs;
 use mcs_runtime::{logs, program};
 use tracing::warn;
 
-pub use self::store::{Kind, StoreArgs};
+pub use self::store::{DEFAULT_TABLE, Kind, StoreArgs};
 use crate::{Config, Listeners, Replication};
 
 /// Fewer active clusters than this are never held: among two, one silent cluster is half of them.

@@ -21,8 +21,12 @@ use mcs_registry::store::{DynamoDb, MemberRecord, Store, Write};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::dynamodb::double::{Double, Fault, Options, Rule, TABLE};
 use mcs_runtime::dynamodb::{Action, Client, Settings};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Nothing that is waited for takes this long.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The table that create-table is to make.
 const NEW: &str = "clustersets";
@@ -40,6 +44,21 @@ async fn a_table_is_made_with_all_that_was_asked_for_and_made_again_is_told_as_i
     assert_golden("create-table-plain", &create(&double, &[]).await);
     assert_golden("create-table-one-more", &create(&double, &["--replica-regions=eu-test-2"]).await);
     assert_eq!(double.calls(Action::UpdateContinuousBackups), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_table_whose_answer_was_lost_was_made() {
+    let double = Double::empty(Options::default()).await;
+    assert_golden("create-table-plain", &create(&double, &[]).await);
+    double.set_making(2);
+    for spared in [0, 1] {
+        double.faults().add(Rule::new(Fault::LostAnswer).of(&[Action::UpdateTable]).after(spared).times(1));
+    }
+    assert_golden("create-table-one-more", &create(&double, &["--replica-regions=eu-test-2"]).await);
+    // Nor does a look that fails end the wait.
+    double.faults().add(Rule::new(Fault::InternalError).of(&[Action::DescribeTable]).after(6).times(4));
+    let ran = create(&double, &["--replica-regions=eu-test-2,eu-test-3"]).await;
+    assert!(ran.starts_with("exit code 0\n") && ran.contains("replica in eu-test-3: added\n"), "{ran}");
 }
 
 /// AWS takes one change of a table at a time.
@@ -108,7 +127,6 @@ async fn a_store_and_the_registry_over_it_tell_the_same() {
     let world = World::over(Arc::new(store(&double).await)).await;
     world.east_and_west_differ_and_west_falls_silent().await;
     let by_registry = run(&["describe", "--clusterset=prod", &world.url_flag(), "-o", "json"]).await;
-    let by_store = at_store(&double, &["describe", "--clusterset=prod", "-o", "json"]).await;
     let lists = |ran: &str| {
         let (_, ran) = ran.split_once("--- standard output\n").unwrap();
         let (json, _) = ran.split_once("--- standard error\n").unwrap();
@@ -124,7 +142,12 @@ async fn a_store_and_the_registry_over_it_tell_the_same() {
             .collect();
         (states, all["exports"].take(), all["imports"].take())
     };
-    assert_eq!(lists(&by_store), lists(&by_registry));
+    // What a renewal and a verdict changed is written a moment later.
+    let wanted = lists(&by_registry);
+    let until_told = async {
+        while lists(&at_store(&double, &["describe", "--clusterset=prod", "-o", "json"]).await) != wanted {}
+    };
+    tokio::time::timeout(LIMIT, until_told).await.unwrap();
     let checked = run(&["check", &world.url_flag()]).await;
     assert!(checked.contains("shared with other registries, and up to date"), "{checked}");
 }
@@ -155,6 +178,9 @@ async fn a_record_of_a_later_release_is_named_and_the_rest_shown() {
     let ran = at_store(&double, &["describe", "--clusterset=prod"]).await;
     assert_golden("stored-unreadable.table", &ran);
     assert_golden("delete-stored-unreadable", &delete(&double, "west", &["--yes", "--force"]).await);
+    let unread = delete(&double, "west", &["--yes", "--force", "--uid=u-2"]).await;
+    assert_golden("delete-stored-unread", &unread);
+    assert_golden("delete-stored-absent", &delete(&double, "west", &["--yes"]).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,6 +197,32 @@ async fn a_cluster_is_removed_from_the_store_as_it_is_from_a_registry() {
     assert_golden("delete-stored-throttled", &delete(&double, "west", &["--yes"]).await);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_was_heard_a_moment_ago_is_active_whatever_was_recorded() {
+    let (double, store) = filled().await;
+    let beat = mk_beat(10, "eu-test-3", &[(&member("west", "u-2"), 29_999)]);
+    store.beat(&"prod".parse().unwrap(), &beat).await.unwrap();
+    assert_golden("delete-stored-heard", &delete(&double, "west", &["--yes"]).await);
+    // A lease ago.
+    let beat = Beat { number: 51, ..mk_beat(10, "eu-test-3", &[(&member("west", "u-2"), 30_000)]) };
+    store.beat(&"prod".parse().unwrap(), &beat).await.unwrap();
+    assert_golden("delete-stored", &delete(&double, "west", &["--yes"]).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_clusters_with_one_id_only_the_one_that_is_named_or_has_expired_goes() {
+    let (double, store) = filled().await;
+    write(&store, &member("west", "u-3"), MemberState::Active, vec![]).await;
+    assert_golden("delete-stored-several", &delete(&double, "west", &["--yes", "--force"]).await);
+    // The other one's lease is active.
+    assert_golden("delete-stored", &delete(&double, "west", &["--yes"]).await);
+    assert_golden("delete-stored-other", &delete(&double, "west", &["--yes"]).await);
+    let ran = delete(&double, "west", &["--yes", "--force", "--uid=u-3"]).await;
+    assert!(ran.starts_with("exit code 0\n"), "{ran}");
+    let left = store.members(&"prod".parse().unwrap()).await.unwrap().whole;
+    assert_eq!(left.into_iter().map(|(member, _)| member).collect::<Vec<_>>(), [member("east", "u-1")]);
+}
+
 /// Two clusters, of which one has expired, and two registries that heard them.
 async fn filled() -> (Double, DynamoDb) {
     let double = Double::start().await;
@@ -179,27 +231,31 @@ async fn filled() -> (Double, DynamoDb) {
     let of_east = vec![mk_export("cart", &["10.1.0.1", "10.1.0.2"], 0), mk_export("dns", &[], 0)];
     write(&store, &east, MemberState::Active, of_east).await;
     write(&store, &west, MemberState::Expired, vec![mk_export("cart", &["10.2.0.1"], 0)]).await;
-    for (epoch, region, renewals) in [
-        (7, "eu-test-1", vec![(&east, 3_200)]),
-        (8, "eu-test-2", vec![(&west, 95_000), (&east, 12_000)]),
-        (9, "eu-test-2", vec![]),
+    for beat in [
+        mk_beat(7, "eu-test-1", &[(&east, 3_200)]),
+        mk_beat(8, "eu-test-2", &[(&west, 95_000), (&east, 12_000)]),
+        mk_beat(9, "eu-test-2", &[]),
     ] {
-        let renewals = renewals.into_iter().map(|(member, millis)| {
-            let renewal = Renewal { count: 1, age: Duration::from_millis(millis) };
-            (UidTag::of(&member.uid), renewal)
-        });
-        let beat = Beat {
-            epoch: Epoch(epoch << 96),
-            region: Some(region.parse().unwrap()),
-            number: 40 + u64::try_from(epoch).unwrap(),
-            echoes: Default::default(),
-            dead: Default::default(),
-            is_due: false,
-            renewals: renewals.collect(),
-        };
         store.beat(&"prod".parse().unwrap(), &beat).await.unwrap();
     }
     (double, store)
+}
+
+/// What a registry says, with the milliseconds since it heard each cluster.
+fn mk_beat(epoch: u8, region: &str, renewals: &[(&Member, u64)]) -> Beat {
+    let renewals = renewals.iter().map(|(member, millis)| {
+        let renewal = Renewal { count: 1, age: Duration::from_millis(*millis) };
+        (UidTag::of(&member.uid), renewal)
+    });
+    Beat {
+        epoch: Epoch(u128::from(epoch) << 96),
+        region: Some(region.parse().unwrap()),
+        number: 40 + u64::from(epoch),
+        echoes: BTreeMap::new(),
+        dead: BTreeSet::new(),
+        is_due: false,
+        renewals: renewals.collect(),
+    }
 }
 
 async fn store(double: &Double) -> DynamoDb {

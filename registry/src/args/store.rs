@@ -15,7 +15,7 @@ use crate::Replication;
 use crate::store::{DynamoDb, Memory, Store};
 
 /// The table where no flag names one.
-const DEFAULT_TABLE: &str = "global-discovery-mcs";
+pub const DEFAULT_TABLE: &str = "global-discovery-mcs";
 
 /// More often there is nothing new to read: what was changed is told at most every 250 ms.
 const LEAST_REFRESH: Duration = Duration::from_millis(100);
