@@ -223,6 +223,47 @@ async fn of_two_clusters_with_one_id_only_the_one_that_is_named_or_has_expired_g
     assert_eq!(left.into_iter().map(|(member, _)| member).collect::<Vec<_>>(), [member("east", "u-1")]);
 }
 
+/// `docs/iam.md` gives each subcommand what it calls.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_permissions_that_are_documented_are_enough() {
+    let (look, create_alone, replicas) = (documented("Look"), documented("Create"), documented("Replicas"));
+    let double = Double::empty(Options::default()).await;
+    for _ in 0..2 {
+        create(&double, &["--pitr"]).await;
+    }
+    assert_within(&double, &create_alone);
+    create(&double, &["--replica-regions=eu-test-2", "--pitr"]).await;
+    assert_within(&double, &create_alone.union(&replicas).cloned().collect());
+
+    let (double, store) = filled().await;
+    let addresses: Vec<_> =
+        (0..600).map(|number| format!("10.3.{}.{}", number / 200, number % 200)).collect();
+    let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+    write(&store, &member("large", "u-9"), MemberState::Expired, vec![mk_export("all", &addresses, 0)]).await;
+    double.reset_units();
+    at_store(&double, &["describe", "--clusterset=prod"]).await;
+    let removed = delete(&double, "large", &["--yes"]).await;
+    assert!(removed.ends_with(": 1 export and 600 endpoints\n--- standard error\n"), "{removed}");
+    assert_within(&double, &look);
+}
+
+/// The actions of a statement of the guide.
+fn documented(sid: &str) -> BTreeSet<String> {
+    let guide = include_str!("../../../docs/iam.md");
+    let (_, section) = guide.split_once("## mcs-admin").unwrap();
+    let (policy, _) = section.split_once("```json\n").unwrap().1.split_once("```").unwrap();
+    let policy: serde_json::Value = serde_json::from_str(policy).unwrap();
+    let statements = policy["Statement"].as_array().unwrap();
+    let actions = &statements.iter().find(|statement| statement["Sid"] == sid).unwrap()["Action"];
+    let actions = actions.as_array().unwrap().iter().map(|action| action.as_str().unwrap());
+    actions.map(|action| action.strip_prefix("dynamodb:").unwrap().to_owned()).collect()
+}
+
+fn assert_within(double: &Double, allowed: &BTreeSet<String>) {
+    let called: BTreeSet<String> = double.units_by_action().into_keys().collect();
+    assert!(!called.is_empty() && called.is_subset(allowed), "{called:?} are called, {allowed:?} documented");
+}
+
 /// Two clusters, of which one has expired, and two registries that heard them.
 async fn filled() -> (Double, DynamoDb) {
     let double = Double::start().await;
