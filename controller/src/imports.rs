@@ -468,3 +468,6 @@ fn tell(lead: &Lead, key: &ServiceKey, objects: &ImportObjects, problem: Problem
     }
     reason
 }
+
+#[cfg(test)]
+mod tests;
