@@ -74,7 +74,8 @@ impl Registry {
         let mut due = lease.deadline(timing);
         if let Some(sharing) = &mut self.sharing {
             sharing.came(&Who { cluster: cluster.clone(), uid: record.uid.clone() });
-            if record.state == MemberState::Expired {
+            // Before others were heard, nobody knows whether it is back.
+            if record.state == MemberState::Expired && sharing.heard {
                 let renews = sharing.runs_elsewhere(member.tag, judged, timing);
                 member.standing = Standing::Expired { at: judged, renews };
                 due = if renews { due } else { lease.collected_at(timing) };

@@ -153,7 +153,19 @@ impl Registry {
                 differing.rewrite.insert(cluster, forgotten.rewrite);
             }
         }
+        let is_torn = |member: &Member, cluster: &ClusterId| torn.contains(&(cluster.clone(), member.tag));
+        for (cluster, member) in self.members.iter().filter(|(cluster, member)| is_torn(member, cluster)) {
+            if self.is_served(member, now) {
+                let keys = member.exports.keys().cloned().collect();
+                differing.rewrite.insert(cluster.clone(), Rewrite { record: true, keys });
+            }
+        }
+        let known = |(cluster, tag): &(ClusterId, UidTag)| {
+            self.members.get(cluster).is_some_and(|member| member.tag == *tag)
+        };
+        let is_torn = torn.iter().any(|torn| !known(torn));
         if let Some(sharing) = &mut self.sharing {
+            sharing.torn = is_torn;
             sharing.rivals.retain(|who, _| listed.contains(&(&who.cluster, &who.uid)));
             sharing.all = false;
             if !std::mem::replace(&mut sharing.directory_read, true) {
@@ -307,6 +319,10 @@ impl Registry {
         {
             member.claimed_at = record.claimed_at;
         } else if serves && member.claimed_at != record.claimed_at {
+            rewrite.record = true;
+        }
+        if serves && record.state == MemberState::Expired && member.standing == Standing::Running {
+            // A verdict that was written late: a replica that starts would believe it.
             rewrite.record = true;
         }
         if !serves && record.version >= member.as_of {

@@ -3,8 +3,25 @@
 use super::sharing::{Other, Sharing};
 use super::{Member, Policy, Registry};
 use crate::ids::{ClusterId, Epoch, Region};
+use crate::replicas::UidTag;
 use crate::time::Timestamp;
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// The own item.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// The number of the newest that was made, that was written, and that was read back.
+    pub(super) made: u64,
+    pub(super) written: u64,
+    pub(super) read: u64,
+    /// When the newest was made, on the process's clock.
+    pub(super) made_at: Timestamp,
+    /// The members in it.
+    pub(super) listed: BTreeSet<UidTag>,
+    /// Whether the members that are served are others since.
+    pub(super) joined: bool,
+}
 
 impl Registry {
     /// A registry that shares its store with others, as one of several replicas over several regions. It is complete when

@@ -4,6 +4,7 @@
 
 use super::elsewhere::Unread;
 use super::hear::Who;
+use super::shared::Own;
 use crate::ids::{ClusterId, Epoch, Region};
 use crate::replicas::{Beat, News, NewsEntry, UidTag};
 use crate::time::{Timestamp, WallMillis};
@@ -24,6 +25,10 @@ pub(super) struct Sharing {
     pub(super) all: bool,
     /// Whether it was read since the start.
     pub(super) directory_read: bool,
+    /// Whether others were heard since the start.
+    pub(super) heard: bool,
+    /// Whether it has clusters that are no members, since their records cannot be read.
+    pub(super) torn: bool,
     /// Members of the first directory that were not read yet.
     pub(super) unlearnt: BTreeSet<Who>,
     /// Clusters that are not members here and are to be read in full.
@@ -42,21 +47,6 @@ pub(super) struct Sharing {
     pub(super) complete: bool,
     /// Whether something that others changed could not be read at the last try.
     pub(super) lags: bool,
-}
-
-/// The own item.
-#[derive(Debug, Default)]
-pub(super) struct Own {
-    /// The number of the newest that was made, that was written, and that was read back.
-    pub(super) made: u64,
-    pub(super) written: u64,
-    pub(super) read: u64,
-    /// When the newest was made, on the process's clock.
-    pub(super) made_at: Timestamp,
-    /// The members in it.
-    pub(super) listed: BTreeSet<UidTag>,
-    /// Whether the members that are served are others since.
-    pub(super) joined: bool,
 }
 
 /// A member that was removed here.
@@ -119,6 +109,8 @@ impl Sharing {
             others: BTreeMap::new(),
             all: true,
             directory_read: false,
+            heard: false,
+            torn: false,
             unlearnt: BTreeSet::new(),
             wanted: BTreeMap::new(),
             rivals: BTreeMap::new(),
@@ -140,6 +132,7 @@ impl Sharing {
         timing: Timing,
     ) -> Told {
         let mut told = Told::default();
+        self.heard = true;
         for (beat, news) in items {
             if beat.epoch == own {
                 self.own.read = self.own.read.max(beat.number);
@@ -257,7 +250,8 @@ impl Sharing {
     /// Takes notice of the moment at which the whole was read, and all others that live were heard since the start.
     pub(super) fn note_complete(&mut self) {
         let heard = |other: &Other| other.dead || other.number > other.first;
-        self.complete |= self.directory_read && self.unlearnt.is_empty() && self.others.values().all(heard);
+        self.complete |=
+            self.directory_read && !self.torn && self.unlearnt.is_empty() && self.others.values().all(heard);
     }
 
     /// When, on the judging clock, another replica heard a cluster last, at the latest.

@@ -539,3 +539,53 @@ fn a_late_act_does_not_replace_what_was_learned() {
         fixture.registry.member(&cluster("east")).expect("a member").exports()[&key("web")].leaf
     );
 }
+
+#[test]
+fn a_record_that_says_expired_of_a_member_that_renews_here_is_written_again() {
+    let (mut fixture, web, api) = with_east();
+    let both = [web, api];
+    let expired = || Recorded { state: MemberState::Expired, ..record("east", "1.5", &both) };
+    assert_eq!(learn(&mut fixture, "east", expired(), Read::record()), Learnt::default());
+    fixture.renew("east", "1.5", sum_of(&both)).expect("its id");
+    let rewrite = Rewrite { record: true, keys: BTreeSet::new() };
+    assert_eq!(learn(&mut fixture, "east", expired(), Read::record()), Learnt { again: false, rewrite });
+}
+
+#[test]
+fn a_record_that_says_expired_is_not_believed_before_others_were_heard() {
+    for (heard, state) in [(false, MemberState::Active), (true, MemberState::Expired)] {
+        let mut fixture = Fixture::shared(1, "eu-1");
+        if heard {
+            fixture.hear(&[&item(1, &[])]);
+        }
+        let expired = Recorded { state: MemberState::Expired, ..record("east", "1.5", &[]) };
+        learn(&mut fixture, "east", expired, all(&[]));
+        assert_eq!(fixture.state("east"), Some(state));
+    }
+}
+
+#[test]
+fn a_view_is_not_complete_while_a_record_of_nobody_that_is_known_cannot_be_read() {
+    let mut fixture = Fixture::shared(1, "eu-1");
+    let mut seen = Vec::new();
+    for (number, torn) in
+        [(1, BTreeSet::from([(cluster("east"), UidTag::of(&uid("east")))])), (2, BTreeSet::new())]
+    {
+        let now = fixture.now();
+        fixture.registry.differing(&[], &torn, now);
+        fixture.hear(&[&item(2 * number, &[])]);
+        fixture.hear(&[&item(2 * number + 1, &[])]);
+        seen.push(fixture.registry.is_complete(fixture.now()));
+    }
+    assert_eq!(seen, [false, true]);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_of_a_member_that_renews_here_is_written_again_with_its_exports() {
+    let (mut fixture, web, api) = with_east();
+    fixture.renew("east", "1.5", sum_of(&[web, api])).expect("its id");
+    let torn = [(cluster("east"), UidTag::of(&uid("east")))].into();
+    let now = fixture.now();
+    let rewrite = Rewrite { record: true, keys: keys(&["api", "web"]) };
+    assert_eq!(fixture.registry.differing(&[], &torn, now).rewrite, [(cluster("east"), rewrite)].into());
+}
