@@ -29,7 +29,7 @@ pub(crate) struct Unsaved {
 struct Notes {
     /// Who has the id.
     uid: Option<ClusterUid>,
-    /// The version of what it has.
+    /// The newest version of anything that it has.
     version: Version,
     /// Whether it spoke to this process.
     spoke_here: bool,
@@ -67,8 +67,11 @@ impl Notes {
     }
 
     fn is_now(&mut self, section: &Section) {
+        if self.uid.as_ref() != Some(&section.uid) {
+            self.version = Version::default();
+        }
         self.uid = Some(section.uid.clone());
-        self.version = section.version;
+        self.version = self.version.max(section.version);
     }
 }
 
@@ -97,8 +100,11 @@ impl Unsaved {
     pub(crate) fn note(&mut self, change: &Change, by_call: bool) {
         let note = self.next();
         match (&change.key, &change.object) {
-            (ObjectKey::Part(key, cluster), _) => {
+            (ObjectKey::Part(key, cluster), object) => {
                 let notes = self.members.entry(cluster.clone()).or_default();
+                if let Some(Object::Part(part)) = object {
+                    notes.version = notes.version.max(part.version);
+                }
                 notes.spoke_here |= by_call;
                 notes.exports.insert(key.clone(), note);
             }
