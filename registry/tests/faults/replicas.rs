@@ -261,8 +261,6 @@ async fn registries_that_are_restarted_one_after_the_other_cost_no_endpoint_and_
     world.replicas.insert(index, replica.restart().await);
     world.until_ready(index).await;
     world.is_whole().await;
-    // Whoever was served by a registry that ended went on with another one.
-    assert!(world.clusters.values().all(|cluster| !cluster.failed().is_empty()), "{:#?}", world.failed());
     let watches: Vec<_> = world.importers.iter().map(Importer::watches).collect();
     assert!(watches.iter().all(|watches| *watches > 1), "{watches:?}");
 }
