@@ -375,11 +375,13 @@ impl Member {
     /// or than its delete here, was deleted since.
     fn age_of(&self, key: &ServiceKey, version: Version) -> Age {
         let gone_since = self.elsewhere.deleted.get(key).is_some_and(|at| version <= *at);
+        // What is held is all as of that version, whatever versions it carries: content may have been so before.
+        let is_known = self.whole && version <= self.as_of;
         match self.exports.get(key) {
-            Some(held) if version > held.version => Age::Newer,
             Some(held) if version == held.version => Age::Same,
+            Some(held) if version > held.version && !is_known => Age::Newer,
             Some(_) => Age::Older,
-            None if gone_since || (self.whole && version <= self.as_of) => Age::Older,
+            None if gone_since || is_known => Age::Older,
             None => Age::Newer,
         }
     }

@@ -589,3 +589,19 @@ fn a_record_that_cannot_be_read_of_a_member_that_renews_here_is_written_again_wi
     let rewrite = Rewrite { record: true, keys: keys(&["api", "web"]) };
     assert_eq!(fixture.registry.differing(&[], &torn, now).rewrite, [(cluster("east"), rewrite)].into());
 }
+
+/// Its content was before what it is as of the set: the version that is held says when that was, and not since when.
+#[test]
+fn a_state_from_between_two_that_are_equal_does_not_come_back() {
+    let (mut fixture, web, api) = with_east();
+    let both = [web.clone(), api];
+    let between = put("web", &["10.1.0.66"]);
+    learn(&mut fixture, "east", record("east", "1.9", &both), Read::record());
+    assert_eq!(fixture.told(), ["east active whole 1.9"]);
+    for act in ["1.7", "1.9"] {
+        learn(&mut fixture, "east", record("east", "1.9", &both), one("web", Some(export(act, &between))));
+        assert_eq!(fixture.told(), [""; 0], "{act}");
+    }
+    learn(&mut fixture, "east", record("east", "1.9", &both), one("web", Some(export("1.10", &between))));
+    assert_eq!(fixture.told()[0], "part web of east 1.10 [10.1.0.66]");
+}
