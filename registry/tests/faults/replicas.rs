@@ -38,7 +38,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// One world at a time: leases are short, and their owners must be heard.
 static ONE: Mutex<()> = Mutex::const_new(());
 
-/// Registries 0 and 1 in the first region, 2 and 3 in the second; two clusters and an importer in each.
+/// Registries 0 and 1 in the first region, 2 and 3 in the second; an importer in each, and a
+/// cluster at each, of which the second has one more.
 struct World {
     global: Global,
     replicas: Vec<Program>,
@@ -87,10 +88,11 @@ impl World {
         world.importers = [("eu-reader", 0), ("us-reader", 2)]
             .map(|(name, home)| Importer::new(name, world.homes(home)))
             .into();
-        for (home, name) in ["eu-0", "eu-1", "us-0", "us-1"].into_iter().enumerate() {
+        let clusters = [("eu-0", 0), ("eu-1", 1), ("eu-2", 1), ("us-0", 2), ("us-1", 3)];
+        for (name, home) in clusters {
             world.clusters.insert(name, Cluster::new(name, world.homes(home)));
         }
-        for name in ["eu-0", "eu-1", "us-0", "us-1"] {
+        for (name, _) in clusters {
             world.says(name, 2).await;
         }
         world.until_shown().await;
@@ -290,6 +292,7 @@ async fn a_cluster_that_falls_silent_is_gone_everywhere_and_no_other_is() {
     world.all_say_more().await;
     world.until_shown().await;
     world.heartbeats(2 * HEARTBEATS).await;
+    assert_ne!(world.clusters["eu-2"].served_by(), 1);
     for importer in &world.importers {
         let (dead, others): (Vec<_>, Vec<_>) =
             importer.wrong().into_iter().partition(|(cluster, _)| ["us-1", "eu-1"].map(id).contains(cluster));
