@@ -18,7 +18,7 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::clusterset::Clusterset;
-use crate::store::{Calls, Failed, Write, Wrote};
+use crate::store::{Calls, Failed, Removed, Write, Wrote};
 
 /// One call to the store writes at most so many records: it is to be answered within its limit.
 const WRITES_A_CALL: usize = 64;
@@ -205,8 +205,10 @@ impl Keeper {
         };
         // Who had the turn before may have saved it.
         let Some(batch) = batch(clusterset) else { return Ok(()) };
-        for member in &batch.gone {
-            self.calls.remove(member).await?;
+        for (member, as_of) in &batch.gone {
+            if self.calls.remove(member, *as_of).await? == Removed::Newer {
+                info!(clusterset = %member.clusterset, %cluster, newer = 1, "store holds newer records, which stand");
+            }
         }
         if let Some((member, writes)) = &batch.writes {
             for some in writes.chunks(WRITES_A_CALL) {

@@ -14,7 +14,8 @@
 //!   and a record that cannot be read, is named as such, not left out;
 //! - members, namespaces and clustersets are apart from each other.
 //!
-//! **Not promised**: that a read sees the last write of another process, or of this one before the answer to it.
+//! **Not promised**: that a delete is remembered, so that an older write which comes after it is refused: the sum of the
+//! record tells; that a read sees the last write of another process, or of this one before the answer to it.
 //!
 //! **Rejected**: a store of bytes under keys (each caller would have its own preconditions, and the suite nothing to
 //! say about exports); a store that decides (there is one place that decides, and it has no I/O).
@@ -71,6 +72,18 @@ pub enum Wrote {
     Taken,
     /// The store holds something newer, which stands.
     Older,
+}
+
+/// What became of a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// There is no record any more.
+    Gone {
+        /// How many exports went with it.
+        exports: usize,
+    },
+    /// The store holds a newer record, which stands.
+    Newer,
 }
 
 /// The members of a clusterset as they were read.
@@ -180,11 +193,12 @@ pub trait Store: Send + Sync + 'static {
     /// Some of the writes may have been made.
     async fn write(&self, member: &Member, writes: Vec<Write>) -> Result<Vec<Wrote>, Failed>;
 
-    /// Removes all records of a member. There may be none.
+    /// Removes all records of a member, as of this version of it: where its record is newer, everything stands, and so do
+    /// exports that are newer. There may be nothing.
     ///
     /// # Errors
-    /// Some of them may be gone.
-    async fn remove(&self, member: &Member) -> Result<(), Failed>;
+    /// Some of them may be gone; the record goes last.
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed>;
 
     /// All members of a clusterset.
     ///

@@ -79,7 +79,7 @@ impl Notes {
 #[derive(Debug)]
 pub(crate) struct Batch {
     /// Whose records are to go, before the others are written: a cluster that was removed may be back.
-    pub(crate) gone: Vec<Member>,
+    pub(crate) gone: Vec<(Member, Version)>,
     /// Whose are to be written, with its own record last.
     pub(crate) writes: Option<(Member, Vec<Write>)>,
     /// It stands for all notes up to this one.
@@ -227,7 +227,7 @@ impl Unsaved {
             cluster: cluster.clone(),
             uid: uid.clone(),
         };
-        let gone = notes.gone.keys().map(named).collect();
+        let gone = notes.gone.iter().map(|(uid, (_, version))| (named(uid), *version)).collect();
         let held = registry.member(cluster).filter(|held| notes.uid.as_ref() == Some(held.uid()));
         let writes = held.filter(|_| notes.record.is_some() || !notes.exports.is_empty()).map(|held| {
             let export = |key: &ServiceKey| match held.exports().get(key) {
@@ -255,8 +255,7 @@ impl Unsaved {
     pub(crate) fn saved(&mut self, cluster: &ClusterId, batch: &Batch) -> Stored {
         let Some(notes) = self.members.get_mut(cluster) else { return Stored::default() };
         let later = |note: u64| note > batch.newest;
-        let version = |uid: &ClusterUid| notes.gone.get(uid).map(|(_, version)| *version).unwrap_or_default();
-        let gone = batch.gone.iter().map(|member| (member.uid.clone(), version(&member.uid))).collect();
+        let gone = batch.gone.iter().map(|(member, version)| (member.uid.clone(), *version)).collect();
         notes.gone.retain(|_, (note, _)| later(*note));
         notes.record = notes.record.filter(|note| later(*note));
         notes.exports.retain(|_, note| later(*note));

@@ -9,9 +9,10 @@ use crate::output::counted;
 use mcs_core::model::MemberState;
 use mcs_core::replicas::UidTag;
 use mcs_core::timing::DEFAULT_LEASE;
+use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_proto::pb;
-use mcs_registry::store::{Failed, Known, MemberRecord, Members, Replica, Store};
+use mcs_registry::store::{Failed, Known, MemberRecord, Members, Removed, Replica, Store};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -47,8 +48,13 @@ pub(crate) async fn from_store(
         targets = now;
     }
     let size = removal.size(&targets).await?;
-    for Target { member, .. } in &targets {
-        store.remove(member).await.map_err(|why| removal.unfinished(why))?;
+    for Target { member, record } in &targets {
+        let newest = Version::new(u64::MAX, u64::MAX);
+        let as_of = record.as_ref().map_or(newest, |record| record.version);
+        if store.remove(member, as_of).await.map_err(|why| removal.unfinished(why))? == Removed::Newer {
+            let (clusterset, cluster) = (clusterset.clone(), cluster.clone());
+            return Err(NotRemoved::Changed { clusterset, cluster, uid: member.uid.to_string() });
+        }
     }
     let uids = named(targets.iter().map(|target| target.member.uid.as_str()));
     Ok(format!("removed cluster {cluster} of clusterset {clusterset} (UID {uids}) from {place}: {size}\n"))

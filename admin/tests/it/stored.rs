@@ -116,7 +116,7 @@ async fn describe_shows_what_the_store_holds_and_what_registries_said_last() {
         let ran = at_store(&double, &["describe", "--clusterset=prod", "-o", format]).await;
         assert_golden(&format!("stored.{format}"), &ran);
     }
-    store.remove(&member("east", "u-1")).await.unwrap();
+    store.remove(&member("east", "u-1"), mcs_core::version::Version::new(u64::MAX, u64::MAX)).await.unwrap();
     let ran = at_store(&double, &["describe", "--clusterset=other"]).await;
     assert_golden("stored-empty.table", &ran);
 }

@@ -8,9 +8,10 @@ use mcs_core::ids::{ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::Export;
 use mcs_core::replicas::{Beat, News};
 use mcs_core::timing::Timing;
+use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 
-use super::{Exports, Failed, Held, Known, MemberRecord, Members, Replica, Store, Write, Wrote};
+use super::{Exports, Failed, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote};
 use crate::metrics::Metrics;
 
 /// A store that is asked with a limit.
@@ -45,8 +46,8 @@ impl Calls {
         self.call("write", self.timing.store_read_limit(), self.store.write(member, writes)).await
     }
 
-    pub(crate) async fn remove(&self, member: &Member) -> Result<(), Failed> {
-        self.call("remove", self.timing.store_read_limit(), self.store.remove(member)).await
+    pub(crate) async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+        self.call("remove", self.timing.store_read_limit(), self.store.remove(member, as_of)).await
     }
 
     pub(crate) async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {

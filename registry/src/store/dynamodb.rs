@@ -10,7 +10,8 @@
 //!   one in its place, so whoever read the item finds the state that it names, also when it has been turned since. Over
 //!   regions the item may be there before its pieces: then the export is [`Held::Torn`].
 //! - *Nothing is replaced by something older*, by a condition on each item; that is decided within a region. Over
-//!   regions the last writer wins, which is why readers never go back.
+//!   regions the last writer wins, which is why readers never go back. A delete leaves nothing to compare with: a write
+//!   that is still on its way brings back what was deleted, until whoever serves the member compares and deletes it again.
 //! - *Whoever repeats a write makes it whole.* An export that is written again as it stands has all of its pieces written, and
 //!   one whose write was given up goes on where that ended.
 //! - *A change costs what it changes*: pieces that the item named already are not written, and those whose content a
@@ -38,7 +39,8 @@ use mcs_core::ids::{ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::{EndpointSet, Export};
 use mcs_core::rate::Rate;
 use mcs_core::replicas::{Beat, News};
-use mcs_core::time::Clock;
+use mcs_core::time::{Clock, Timestamp};
+use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_runtime::dynamodb::{Class, Client, Item, PROBED};
 use mcs_runtime::logs::Sparse;
@@ -49,7 +51,7 @@ use self::codec::{Endpoints, Index, Laid, Named, Now, Order, Put, Row, Unreadabl
 use self::keys::{Key, Said};
 use self::pieces::Digest;
 use self::table::{Fresh, Table};
-use super::{Exports, Failed, Held, Known, MemberRecord, Members, Replica, Store, Write, Wrote};
+use super::{Exports, Failed, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote};
 
 /// So many exports of one call are written at once.
 const SIDE_BY_SIDE: usize = 16;
@@ -58,6 +60,9 @@ const SIDE_BY_SIDE: usize = 16;
 /// (docs/storage.md).
 const MOST_BYTES: usize = 350 * 1024;
 
+/// A write that was given up is gone on with within this, or begins anew: what was written may have been removed since.
+const GOES_ON: Duration = Duration::from_secs(10 * 60);
+
 /// Items that cannot be read are read again and again; so often that is logged.
 const LINES: Rate = Rate::once_in(Duration::from_secs(60)).with_burst(10);
 
@@ -65,8 +70,8 @@ const LINES: Rate = Rate::once_in(Duration::from_secs(60)).with_burst(10);
 pub struct DynamoDb {
     table: Table,
     clock: Arc<dyn Clock>,
-    /// Pieces that were written for exports whose own items were not, and the days of that.
-    begun: Mutex<BTreeMap<Key, BTreeMap<Digest, Named>>>,
+    /// Pieces that were written for exports whose own items were not, since when.
+    begun: Mutex<BTreeMap<Key, Begun>>,
     unreadable: Sparse,
     /// Whether it could be used once.
     is_usable: AtomicBool,
@@ -76,6 +81,12 @@ impl std::fmt::Debug for DynamoDb {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DynamoDb").field("table", &self.table).finish_non_exhaustive()
     }
+}
+
+/// Pieces of an export whose own item was not written yet.
+struct Begun {
+    since: Timestamp,
+    pieces: BTreeMap<Digest, Named>,
 }
 
 /// An export whose pieces are to be read, and those that its reader holds.
@@ -101,15 +112,21 @@ impl DynamoDb {
         self.clock.wall().into()
     }
 
-    fn begun<T>(&self, look: impl FnOnce(&mut BTreeMap<Key, BTreeMap<Digest, Named>>) -> T) -> T {
-        look(&mut self.begun.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Looks at what was begun and may still be gone on with.
+    fn begun<T>(&self, look: impl FnOnce(&mut BTreeMap<Key, Begun>) -> T) -> T {
+        let now = self.clock.elapsed();
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.retain(|_, one| !(one.since + GOES_ON).has_passed(now));
+        look(&mut begun)
     }
 
     /// Says that an item cannot be read, with its key and nothing of what is in it.
     fn log_unreadable(&self, pk: &str, sk: &str, problem: &Unreadable) {
         if let Some(unsaid) = self.unreadable.due(self.clock.elapsed()) {
             let table = self.table.name();
-            warn!(table, pk, sk, %problem, unsaid, "item cannot be read: what was known before stands");
+            // Whoever wrote the item may have written anything into its key.
+            let (pk, sk) = (pk.escape_debug(), sk.escape_debug());
+            warn!(table, %pk, %sk, %problem, unsaid, "item cannot be read: what was known before stands");
         }
     }
 
@@ -118,6 +135,7 @@ impl DynamoDb {
             Write::Put(key, export) => self.put(member, &key, &export).await,
             Write::Delete(key, version) => {
                 let key = keys::export(member, &key);
+                self.begun(|begun| begun.remove(&key));
                 self.table.delete(Class::Bulk, key, version.into()).await
             }
             Write::Member(record) => {
@@ -160,10 +178,14 @@ impl DynamoDb {
         let item = keys::export(member, key);
         let order = Order::from(export.version);
         let standing = self.table.get(Class::Bulk, item.clone(), Fresh::Now).await?.map(Row::read);
-        let mut there = self.begun(|begun| begun.get(&item).cloned()).unwrap_or_default();
+        let mut there =
+            self.begun(|begun| begun.get(&item).map(|begun| begun.pieces.clone())).unwrap_or_default();
         if let Some(Ok(standing)) = standing {
             match standing.order.cmp(&Some(order)) {
-                cmp::Ordering::Greater => return Ok(None),
+                cmp::Ordering::Greater => {
+                    self.begun(|begun| begun.remove(&item));
+                    return Ok(None);
+                }
                 // Who writes again what stands may do so because a piece of it was lost.
                 cmp::Ordering::Equal => {}
                 cmp::Ordering::Less => {
@@ -188,7 +210,8 @@ impl DynamoDb {
         let written = |keys: &[Key]| {
             let written = keys.iter().filter_map(|key| digests.get(key));
             let written = written.map(|digest| (*digest, codec::named_now(*digest, now)));
-            self.begun(|begun| begun.entry(item.clone()).or_default().extend(written));
+            let new = || Begun { since: self.clock.elapsed(), pieces: BTreeMap::new() };
+            self.begun(|begun| begun.entry(item.clone()).or_insert_with(new).pieces.extend(written));
         };
         self.table.put_all(rows.collect(), written).await?;
         Ok(Some(named))
@@ -294,22 +317,32 @@ impl Store for DynamoDb {
         Ok(wrote)
     }
 
-    /// The record goes last: while it is there, whoever repeats this finds what is left. Pieces that no export names any
-    /// more are left to the table.
-    async fn remove(&self, member: &Member) -> Result<(), Failed> {
-        let pk = keys::exports_of(member);
-        let items = self.table.query(Class::Bulk, pk.clone(), Some(keys::EXPORT), Fresh::Now).await?;
-        self.begun(|begun| begun.retain(|key, _| key.pk != pk));
-        let (mut exports, mut pieces) = (BTreeSet::new(), BTreeSet::new());
-        for item in items {
-            exports.insert(Key { pk: pk.clone(), sk: codec::sort_key(&item) });
-            if let (Some(key), Ok(index)) = self.index(&pk, item) {
-                pieces.extend(index.pieces().iter().map(|piece| keys::piece(member, &key, piece.digest)));
-            }
+    /// The record goes last: while it is there, whoever repeats this goes on with what is left. Pieces are left to the table,
+    /// so that no reader misses one.
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+        let (order, record) = (Order::from(as_of), keys::record(member));
+        let standing = self.table.get(Class::Bulk, record.clone(), Fresh::Now).await?;
+        if standing.and_then(|item| Row::read(item).ok()?.order).is_some_and(|standing| standing > order) {
+            return Ok(Removed::Newer);
         }
-        self.table.delete_all(exports).await?;
-        self.table.delete_all(pieces).await?;
-        self.table.delete_all(BTreeSet::from([keys::record(member)])).await
+        let pk = keys::exports_of(member);
+        self.begun(|begun| begun.retain(|key, _| key.pk != pk));
+        let (mut exports, mut after) = (0, None);
+        loop {
+            let (page, next) = self.table.keys(pk.clone(), keys::EXPORT, after).await?;
+            let deleted =
+                stream::iter(page.into_iter().map(|key| self.table.delete(Class::Bulk, key, order)));
+            let deleted: Vec<Wrote> = deleted.buffer_unordered(SIDE_BY_SIDE).try_collect().await?;
+            exports += deleted.into_iter().filter(|wrote| *wrote == Wrote::Taken).count();
+            if next.is_none() {
+                break;
+            }
+            after = next;
+        }
+        match self.table.delete(Class::Bulk, record, order).await? {
+            Wrote::Taken => Ok(Removed::Gone { exports }),
+            Wrote::Older => Ok(Removed::Newer),
+        }
     }
 
     async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {
@@ -321,7 +354,9 @@ impl Store for DynamoDb {
                 Ok(read) => members.whole.push(read),
                 Err(problem) => {
                     self.log_unreadable(&pk, &sk, &problem);
-                    members.torn.extend(keys::read_record(&sk));
+                    // One that cannot even be named may be of a cluster that would be missed.
+                    let named = keys::read_record(&sk).ok_or_else(|| self.cannot_read(&pk, &sk, &problem))?;
+                    members.torn.insert(named);
                 }
             }
         }
@@ -348,6 +383,11 @@ impl Store for DynamoDb {
         let (mut exports, mut in_pieces) = (Exports::default(), Vec::new());
         for item in items {
             match self.index(&pk, item) {
+                (_, Ok(index)) if index.is_that_of(known.get(&index.key)) => {
+                    exports.whole.extend(
+                        known.get_key_value(&index.key).map(|(key, export)| (key.clone(), export.clone())),
+                    );
+                }
                 (_, Ok(index)) => match index.endpoints.clone() {
                     Endpoints::Here(endpoints) => {
                         exports.whole.insert(index.key.clone(), index.whole(endpoints));
@@ -360,7 +400,7 @@ impl Store for DynamoDb {
                 (Some(key), Err(_)) => {
                     exports.torn.insert(key);
                 }
-                // No registry of any release that shares keys with this one wrote it.
+                // Nothing that can be named: the sum of the record tells that something is missing.
                 (None, Err(_)) => {}
             }
         }
@@ -386,6 +426,9 @@ impl Store for DynamoDb {
         let at = keys::export(member, key);
         let Some(item) = self.table.get(Class::Bulk, at.clone(), Fresh::Soon).await? else { return Ok(None) };
         let Ok(index) = self.index(&at.pk, item).1 else { return Ok(Some(Held::Torn)) };
+        if let Some(known) = known.filter(|known| index.is_that_of(Some(known))) {
+            return Ok(Some(Held::Whole(known.clone())));
+        }
         match index.endpoints.clone() {
             Endpoints::Here(endpoints) => Ok(Some(Held::Whole(index.whole(endpoints)))),
             Endpoints::Pieces(named) => {
@@ -397,13 +440,18 @@ impl Store for DynamoDb {
         }
     }
 
-    /// What cannot be read is among them: a registry that serves the member knows what it should be.
+    /// What is broken is among them: a registry that serves the member knows what it should be. What a later release wrote
+    /// is not.
     async fn fading(&self, member: &Member) -> Result<BTreeSet<ServiceKey>, Failed> {
         let (now, pk) = (self.now(), keys::exports_of(member));
         let items = self.table.query(Class::Bulk, pk.clone(), Some(keys::EXPORT), Fresh::Soon).await?;
         let fading = items.into_iter().filter_map(|item| {
             let (key, index) = self.index(&pk, item);
-            key.filter(|_| index.map_or(true, |index| index.is_fading(now)))
+            let is_fading = match index {
+                Ok(index) => index.is_fading(now),
+                Err(problem) => !matches!(problem, Unreadable::Newer { .. }),
+            };
+            key.filter(|_| is_fading)
         });
         Ok(fading.collect())
     }

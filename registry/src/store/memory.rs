@@ -9,9 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use mcs_core::ids::{ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::Export;
 use mcs_core::replicas::{Beat, News};
+use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 
-use super::{Exports, Failed, Held, Known, MemberRecord, Members, Replica, Store, Write, Wrote};
+use super::{Exports, Failed, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote};
 
 /// Records in memory.
 #[derive(Debug, Default)]
@@ -74,9 +75,21 @@ impl Store for Memory {
         }))
     }
 
-    async fn remove(&self, member: &Member) -> Result<(), Failed> {
-        self.with(|members| members.remove(member));
-        Ok(())
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+        Ok(self.with(|members| {
+            let Some(records) = members.get_mut(member) else { return Removed::Gone { exports: 0 } };
+            if records.member.as_ref().is_some_and(|record| record.version > as_of) {
+                return Removed::Newer;
+            }
+            let before = records.exports.len();
+            records.exports.retain(|_, export| export.version > as_of);
+            let exports = before - records.exports.len();
+            records.member = None;
+            if records.exports.is_empty() {
+                members.remove(member);
+            }
+            Removed::Gone { exports }
+        }))
     }
 
     async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {

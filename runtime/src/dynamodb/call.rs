@@ -218,6 +218,22 @@ impl Client {
         }
     }
 
+    /// Waits before what a batch left undone is asked for again: it was throttled, so that is a try again, and spends from
+    /// the same budget. `tries` says how many in a row came to nothing.
+    ///
+    /// # Errors
+    /// It is not asked for again.
+    pub async fn again(&self, class: Class, action: Action, tries: u32) -> Result<(), Failed> {
+        let why = Why::Throttled { reason: "a part of a batch was left undone".to_owned() };
+        match self.tries.again(class, tries.max(1), &why) {
+            Some(pause) => {
+                tokio::time::sleep(pause.mul_f64(rand::random())).await;
+                Ok(())
+            }
+            None => Err(self.failed(action, why)),
+        }
+    }
+
     /// Reads a Query to its end: all pages, within the limit of one call together, or it fails. A page may be empty and
     /// not the last one.
     ///

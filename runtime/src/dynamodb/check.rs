@@ -1,11 +1,15 @@
 //! Whether a table can be used: asked when a program starts, so that what is missing is told then, and not by the first
 //! change that cannot be stored.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::{AttributeValue, KeyType, ScalarAttributeType, TableDescription, TableStatus};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, DeleteRequest, KeyType, KeysAndAttributes, ScalarAttributeType, TableDescription,
+    TableStatus, WriteRequest,
+};
 use mcs_core::backoff::Backoff;
 use tracing::{info, warn};
 
@@ -17,7 +21,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait of [`until_usable`]: what somebody grants or makes is used half a minute later.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The partition and sort key of an item that nobody writes, by which writes are tried.
+/// The partition and sort key of an item that nobody writes, by which calls are tried.
 pub const PROBED: &str = "?";
 
 /// A condition that no item meets: a write with it is allowed or not, and changes nothing.
@@ -61,13 +65,13 @@ impl fmt::Display for Keys {
     }
 }
 
-/// Looks whether the table is there with its keys, can be read, and lets each of `writes` be done, of
-/// [`Action::UpdateItem`], [`Action::PutItem`] and [`Action::DeleteItem`]. Nothing is changed. Costs half a read unit, and a
-/// write unit each.
+/// Looks whether the table is there with its keys, answers a Query, and lets each of `actions` be done, of
+/// [`Action::GetItem`], [`Action::BatchGetItem`], [`Action::UpdateItem`], [`Action::PutItem`], [`Action::DeleteItem`] and
+/// [`Action::BatchWriteItem`]. Nothing is changed. Costs half a read unit, and as much or a write unit for each.
 ///
 /// # Errors
 /// What is missing.
-pub async fn check(client: &Client, writes: &[Action]) -> Result<(), Unusable> {
+pub async fn check(client: &Client, actions: &[Action]) -> Result<(), Unusable> {
     let describe = client.sdk().describe_table().table_name(client.table());
     let described = client.call(Class::Urgent, Action::DescribeTable, || describe.clone().send()).await?;
     let table = described.table.unwrap_or_else(|| TableDescription::builder().build());
@@ -77,8 +81,8 @@ pub async fn check(client: &Client, writes: &[Action]) -> Result<(), Unusable> {
     let query = client.sdk().query().table_name(client.table()).limit(1);
     let query = query.key_condition_expression("pk = :pk").expression_attribute_values(":pk", probed());
     client.call(Class::Urgent, Action::Query, || query.clone().send()).await?;
-    for write in writes {
-        allows(client, *write, &probed()).await?;
+    for action in actions {
+        allows(client, *action, &probed()).await?;
     }
     Ok(())
 }
@@ -110,17 +114,35 @@ fn has_keys(client: &Client, table: &TableDescription) -> Result<(), Unusable> {
     Err(Unusable::OtherKeys { place: Arc::clone(client.place()), found: Keys(shown.collect()) })
 }
 
-/// Whether a write may be done.
-async fn allows(client: &Client, write: Action, key: &AttributeValue) -> Result<(), Failed> {
+/// Whether this may be done.
+async fn allows(client: &Client, action: Action, key: &AttributeValue) -> Result<(), Failed> {
     let (sdk, table, urgent) = (client.sdk(), client.table(), Class::Urgent);
     // Who is allowed to is told that the condition does not hold.
     macro_rules! probe {
         ($request:expr) => {{
             let request = $request.table_name(table).condition_expression(NEVER);
-            let _: Condition<_> = client.write(urgent, write, || request.clone().send()).await?;
+            let _: Condition<_> = client.write(urgent, action, || request.clone().send()).await?;
         }};
     }
-    match write {
+    let nothing = || HashMap::from(["pk", "sk"].map(|name| (name.to_owned(), key.clone())));
+    match action {
+        Action::GetItem => {
+            let request = sdk.get_item().table_name(table).set_key(Some(nothing()));
+            client.call(urgent, action, || request.clone().send()).await?;
+        }
+        Action::BatchGetItem => {
+            let keys = KeysAndAttributes::builder().keys(nothing()).build();
+            let request = sdk
+                .batch_get_item()
+                .set_request_items(keys.ok().map(|keys| [(table.to_owned(), keys)].into()));
+            client.call(urgent, action, || request.clone().send()).await?;
+        }
+        Action::BatchWriteItem => {
+            let delete = DeleteRequest::builder().set_key(Some(nothing())).build().ok();
+            let write = WriteRequest::builder().set_delete_request(delete).build();
+            let request = sdk.batch_write_item().request_items(table, vec![write]);
+            client.call(urgent, action, || request.clone().send()).await?;
+        }
         Action::PutItem => probe!(sdk.put_item().item("pk", key.clone()).item("sk", key.clone())),
         Action::DeleteItem => probe!(sdk.delete_item().key("pk", key.clone()).key("sk", key.clone())),
         _ => probe!(
@@ -136,10 +158,10 @@ async fn allows(client: &Client, write: Action, key: &AttributeValue) -> Result<
 
 /// Checks the table again and again, up to every 30 s, until it can be used; what is missing is logged when it changes. For a
 /// program that is not ready until then: ending it would only have it started again.
-pub async fn until_usable(client: &Client, writes: &[Action]) {
+pub async fn until_usable(client: &Client, actions: &[Action]) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut told = None;
-    while let Err(unusable) = check(client, writes).await {
+    while let Err(unusable) = check(client, actions).await {
         let why = unusable.to_string();
         if told.as_ref() != Some(&why) {
             warn!(error = %why, "the table cannot be used yet: it is looked at again");

@@ -67,7 +67,7 @@ pub(super) enum Unreadable {
     Newer { needs: u32 },
     #[error("its body is not what it should be: {0}")]
     Body(#[from] prost::DecodeError),
-    #[error(transparent)]
+    #[error("its field {} is not what it should be", .0.field)]
     Field(#[from] Refusal),
     #[error("its lists {0} differ in length")]
     Lists(&'static str),
@@ -75,8 +75,8 @@ pub(super) enum Unreadable {
     Another,
     #[error("its endpoints begin without family and ports")]
     Headless,
-    #[error("its endpoint {0} {1}")]
-    Endpoint(String, String),
+    #[error("an endpoint of it is none")]
+    Endpoint,
     #[error("its bytes are not those that its key names")]
     Content,
 }
@@ -316,6 +316,11 @@ impl Index {
             Endpoints::Here(_) => &[],
             Endpoints::Pieces(named) => named,
         }
+    }
+
+    /// Whether it is what its reader holds already.
+    pub(super) fn is_that_of(&self, known: Option<&Export>) -> bool {
+        known.is_some_and(|known| (known.version, known.leaf) == (self.version, self.leaf))
     }
 
     /// Whether it, or a piece of it, is to be written again.

@@ -159,7 +159,7 @@ pub(super) fn join<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<End
     }
     match unread.first() {
         None => Ok(endpoints.pack()),
-        Some(first) => Err(Unreadable::Endpoint(first.address.clone(), first.problem.clone())),
+        Some(_) => Err(Unreadable::Endpoint),
     }
 }
 

@@ -9,9 +9,9 @@ use aws_sdk_dynamodb::types::{
     WriteRequest,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use mcs_core::backoff::Backoff;
 use mcs_runtime::dynamodb::{self, Action, Class, Client, Condition, Failed as Undone, Item, Unusable, Why};
 
+use super::bodies::FORM;
 use super::codec::{ORDER, Order, PK, Row, SK};
 use super::keys::Key;
 use crate::store::{Failed, Wrote};
@@ -25,21 +25,23 @@ const READS_A_BATCH: usize = 100;
 /// So many batches of one call are under way at once.
 const BATCHES: usize = 4;
 
-/// What a batch left undone is tried again after this, then after longer pauses up to the second one. More than one
-/// layer of that there is not: what failed as a whole is tried again by the client.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// A batch of which nothing more is done for so many tries is given up, after about a second.
-const TRIES_FOR_NOTHING: u32 = 4;
-
 /// A Query has as many pages as it has; how long all of them may take is its caller's to say, and this the end of a
 /// caller that does not.
 const WHOLE_QUERY: Duration = Duration::from_secs(60);
 
-/// A write is made unless what stands is newer. What is as new is written again, so that whoever repeats a write whose
-/// answer was lost is told that it was made.
-const UNLESS_NEWER: &str = "attribute_not_exists(v) OR v <= :v";
+/// A write is made unless what stands is newer, or of a form that only a later release knows (which says so in the
+/// attribute `f`; this one writes none). What is as new is written again, so that whoever repeats a write whose answer was
+/// lost is told that it was made.
+const UNLESS_NEWER: &str = "(attribute_not_exists(f) OR f <= :f) AND (attribute_not_exists(v) OR v <= :v)";
+
+/// The values of [`UNLESS_NEWER`].
+fn unless_newer(order: Order) -> Item {
+    Item::from([(":v".to_owned(), order.value()), (":f".to_owned(), AttributeValue::N(FORM.to_string()))])
+}
+
+/// What is done besides describing and querying the table.
+const USED: [Action; 5] =
+    [Action::GetItem, Action::BatchGetItem, Action::PutItem, Action::DeleteItem, Action::BatchWriteItem];
 
 /// How fresh a read is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +93,7 @@ impl Table {
 
     /// Whether it is there, and what is done here is allowed.
     pub(super) async fn check(&self) -> Result<(), Failed> {
-        Ok(dynamodb::check(&self.client, &[Action::PutItem, Action::DeleteItem]).await?)
+        Ok(dynamodb::check(&self.client, &USED).await?)
     }
 
     /// Writes a row, unless a newer one stands.
@@ -101,7 +103,7 @@ impl Table {
             None => request,
             Some(order) => request
                 .condition_expression(UNLESS_NEWER)
-                .expression_attribute_values(":v", order.value())
+                .set_expression_attribute_values(Some(unless_newer(order)))
                 .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::None),
         };
         let request = request.set_item(Some(row.item()));
@@ -117,7 +119,7 @@ impl Table {
             .table_name(self.name())
             .set_key(Some(key_item(key)))
             .condition_expression(UNLESS_NEWER)
-            .expression_attribute_values(":v", order.value());
+            .set_expression_attribute_values(Some(unless_newer(order)));
         Ok(wrote(self.client.write(class, Action::DeleteItem, || request.clone().send()).await?))
     }
 
@@ -159,6 +161,31 @@ impl Table {
         Ok(self.whole.query(class, request).await?)
     }
 
+    /// A page of the keys of a partition that begin so, after that of the page before; and where the next one begins, if
+    /// there is one.
+    pub(super) async fn keys(
+        &self,
+        pk: String,
+        begins: &str,
+        after: Option<Item>,
+    ) -> Result<(Vec<Key>, Option<Item>), Failed> {
+        let text = AttributeValue::S;
+        let request = self
+            .client
+            .sdk()
+            .query()
+            .table_name(self.name())
+            .consistent_read(true)
+            .projection_expression("pk, sk")
+            .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
+            .expression_attribute_values(":pk", text(pk))
+            .expression_attribute_values(":sk", text(begins.to_owned()))
+            .set_exclusive_start_key(after);
+        let page = self.client.call(Class::Bulk, Action::Query, || request.clone().send()).await?;
+        let keys = page.items.unwrap_or_default().iter().filter_map(key_of).collect();
+        Ok((keys, page.last_evaluated_key.filter(|key| !key.is_empty())))
+    }
+
     /// The items of these keys that are there.
     pub(super) async fn get_all(&self, keys: BTreeSet<Key>) -> Result<BTreeMap<Key, Item>, Failed> {
         let keys: Vec<Item> = keys.into_iter().map(key_item).collect();
@@ -173,7 +200,7 @@ impl Table {
 
     async fn get_batch(&self, mut keys: Vec<Item>) -> Result<BTreeMap<Key, Item>, Failed> {
         let mut read = BTreeMap::new();
-        let mut tries = Tries::new(Action::BatchGetItem);
+        let mut for_nothing = 0;
         loop {
             let left = keys.len();
             let asked = KeysAndAttributes::builder().set_keys(Some(keys)).build().map_err(cannot_be)?;
@@ -189,7 +216,8 @@ impl Table {
             if keys.is_empty() {
                 return Ok(read);
             }
-            tries.again(keys.len() < left).await?;
+            for_nothing = if keys.len() < left { 0 } else { for_nothing + 1 };
+            self.client.again(Class::Bulk, Action::BatchGetItem, for_nothing).await?;
         }
     }
 
@@ -231,7 +259,7 @@ impl Table {
     }
 
     async fn write_batch(&self, mut requests: Vec<WriteRequest>) -> Result<(), Failed> {
-        let mut tries = Tries::new(Action::BatchWriteItem);
+        let mut for_nothing = 0;
         loop {
             let left = requests.len();
             let request = self.client.sdk().batch_write_item().request_items(self.name(), requests);
@@ -241,37 +269,9 @@ impl Table {
             if requests.is_empty() {
                 return Ok(());
             }
-            tries.again(requests.len() < left).await?;
+            for_nothing = if requests.len() < left { 0 } else { for_nothing + 1 };
+            self.client.again(Class::Bulk, Action::BatchWriteItem, for_nothing).await?;
         }
-    }
-}
-
-/// The pauses of a batch of which something was left undone.
-struct Tries {
-    action: Action,
-    backoff: Backoff,
-    for_nothing: u32,
-}
-
-impl Tries {
-    const fn new(action: Action) -> Self {
-        Self { action, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), for_nothing: 0 }
-    }
-
-    async fn again(&mut self, has_come_on: bool) -> Result<(), Failed> {
-        if has_come_on {
-            self.for_nothing = 0;
-            self.backoff.reset();
-        } else {
-            self.for_nothing += 1;
-        }
-        if self.for_nothing > TRIES_FOR_NOTHING {
-            let reason =
-                format!("{} left all that it was given undone, {TRIES_FOR_NOTHING} times", self.action);
-            return Err(Failed::Throttled { reason });
-        }
-        tokio::time::sleep(self.backoff.next_pause(Duration::ZERO, rand::random())).await;
-        Ok(())
     }
 }
 

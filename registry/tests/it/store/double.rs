@@ -6,9 +6,10 @@ use std::sync::Arc;
 use mcs_core::ids::{ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::Export;
 use mcs_core::replicas::{Beat, News};
+use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_registry::store::{
-    Exports, Failed, Held, Known, MemberRecord, Members, Memory, Replica, Store, Write, Wrote,
+    Exports, Failed, Held, Known, MemberRecord, Members, Memory, Removed, Replica, Store, Write, Wrote,
 };
 use tokio::sync::watch;
 
@@ -77,9 +78,9 @@ impl Store for Double {
         Store::write(&self.records, member, writes).await
     }
 
-    async fn remove(&self, member: &Member) -> Result<(), Failed> {
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
         self.write().await?;
-        self.records.remove(member).await
+        self.records.remove(member, as_of).await
     }
 
     async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {

@@ -15,7 +15,7 @@ use mcs_core::time::{Clock, ManualClock, Timestamp};
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_registry::store::{
-    Exports, Failed, Held, Known, MemberRecord, Members, Replica, Store, Write, Wrote,
+    Exports, Failed, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote,
 };
 use tokio::sync::watch;
 
@@ -369,15 +369,26 @@ impl Store for Reader {
         Ok(writes.into_iter().map(make).collect())
     }
 
-    async fn remove(&self, member: &Member) -> Result<(), Failed> {
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
         self.ask("remove", true).await?;
-        self.shared.with(|tables, now| {
+        Ok(self.shared.with(|tables, now| {
+            let record = tables.get(self.region, &Key::Member(member.clone()), now);
+            if record.and_then(Item::version).is_some_and(|version| version > as_of) {
+                return Removed::Newer;
+            }
+            let is_old = |tables: &Tables, key: &Key| {
+                tables
+                    .get(self.region, key, now)
+                    .and_then(Item::version)
+                    .is_some_and(|version| version <= as_of)
+            };
             let is_of = |key: &Key| matches!(key, Key::Member(of) | Key::Export(of, _) if of == member);
-            let keys: Vec<Key> =
-                tables.regions[self.region].keys().filter(|key| is_of(key)).cloned().collect();
+            let keys = tables.regions[self.region].keys();
+            let keys: Vec<Key> = keys.filter(|key| is_of(key) && is_old(tables, key)).cloned().collect();
             keys.iter().for_each(|key| tables.put(self.region, key, None, now));
-        });
-        Ok(())
+            let exports = keys.iter().filter(|key| matches!(key, Key::Export(..))).count();
+            Removed::Gone { exports }
+        }))
     }
 
     async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed> {

@@ -10,7 +10,9 @@ use mcs_core::model::{Export, MemberState};
 use mcs_core::time::WallMillis;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::convert::Member;
-use mcs_registry::store::{Exports, Failed, Held, Known, MemberRecord, Members, Store, Write, Wrote};
+use mcs_registry::store::{
+    Exports, Failed, Held, Known, MemberRecord, Members, Removed, Store, Write, Wrote,
+};
 
 use crate::started::{endpoints, id, key, prod, spec};
 
@@ -35,6 +37,7 @@ macro_rules! passes {
             two_clusters_with_one_id_share_no_record
             clustersets_and_namespaces_are_apart
             a_removal_takes_all_of_one_member_and_may_be_repeated
+            a_removal_takes_nothing_that_is_newer
             more_exports_than_a_page_are_read_to_their_end
             a_large_set_of_endpoints_comes_back_as_it_was
             what_nobody_wrote_is_empty
@@ -139,8 +142,8 @@ pub(super) async fn a_removal_takes_all_of_one_member_and_may_be_repeated(store:
     for member in [&east(), &west] {
         store.write(member, vec![put("web", 3, 2), record(3, MemberState::Active)]).await.unwrap();
     }
-    for _ in 0..2 {
-        store.remove(&east()).await.unwrap();
+    for exports in [1, 0] {
+        assert_eq!(store.remove(&east(), version(3)).await, Ok(Removed::Gone { exports }));
         assert_eq!(read(store, &east()).await, Ok(Exports::default()));
         assert_eq!(
             store.members(&prod()).await,
@@ -150,6 +153,22 @@ pub(super) async fn a_removal_takes_all_of_one_member_and_may_be_repeated(store:
     assert_eq!(read(store, &west).await, Ok(whole([("web", 3, 2)])));
     // What was removed is forgotten: one that comes back may begin anew.
     assert_eq!(store.write(&east(), vec![put("web", 1, 1)]).await, Ok(vec![Wrote::Taken]));
+}
+
+/// Whoever was asked may have waited, and the cluster be back.
+pub(super) async fn a_removal_takes_nothing_that_is_newer(store: &dyn Store) {
+    store
+        .write(&east(), vec![put("web", 3, 2), put("api", 5, 1), record(5, MemberState::Active)])
+        .await
+        .unwrap();
+    assert_eq!(store.remove(&east(), version(4)).await, Ok(Removed::Newer));
+    assert_eq!(read(store, &east()).await, Ok(whole([("web", 3, 2), ("api", 5, 1)])));
+    assert_eq!(store.member(&east()).await, Ok(Some(member_record(5, MemberState::Active))));
+    // What is being written when a removal comes: its record is told last.
+    store.write(&east(), vec![put("new", 6, 1)]).await.unwrap();
+    assert_eq!(store.remove(&east(), version(5)).await, Ok(Removed::Gone { exports: 2 }));
+    assert_eq!(read(store, &east()).await, Ok(whole([("new", 6, 1)])));
+    assert_eq!(store.members(&prod()).await, Ok(Members::default()));
 }
 
 /// O51: a read that stops at its first page shows too little.
