@@ -71,9 +71,10 @@ impl FromStr for LogFilter {
     }
 }
 
-/// Libraries that warn of what a client sent, as often as it sends it, are heard when they are asked for by name; what
-/// matters of it is counted and logged by [`crate::http`] and [`crate::tls`].
-const LOUD: [&str; 2] = ["h2", "rustls"];
+/// Libraries that warn of what is told elsewhere are heard when they are asked for by name: h2 and rustls warn of what a
+/// client sent, as often as it sends it ([`crate::http`] and [`crate::tls`] count and log what matters of it), aws_config
+/// of each place without a region or credentials, with whole answers (the error of who needs them says what to set).
+const LOUD: [&str; 3] = ["aws_config", "h2", "rustls"];
 
 fn parse_level(text: &str) -> Result<LevelFilter, BadFilter> {
     // The filter itself also takes the numbers 0 to 5, which no one can read.
@@ -248,16 +249,24 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_make_libraries_say_is_heard_when_it_is_asked_for() {
+    fn what_is_told_elsewhere_is_heard_of_libraries_when_it_is_asked_for() {
         let write = || {
+            tracing::warn!(target: "aws_config::imds::region", "no region");
             tracing::warn!(target: "h2::proto::ping_pong", "an answer to no question");
             tracing::error!(target: "rustls", "something is wrong");
         };
-        let seen = ["info", "debug", "info,h2=warn", "off"].map(|level| {
+        let seen = ["info", "debug", "info,h2=warn", "aws_config=warn", "off"].map(|level| {
             let lines = logged(LogFormat::Text, level, write);
-            ["answer", "wrong"].map(|word| lines.iter().any(|line| line.contains(word)))
+            ["region", "answer", "wrong"].map(|word| lines.iter().any(|line| line.contains(word)))
         });
-        assert_eq!(seen, [[false, true], [false, true], [true, true], [false, false]]);
+        let expected = [
+            [false, false, true],
+            [false, false, true],
+            [false, true, true],
+            [true, false, true],
+            [false, false, false],
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]

@@ -80,7 +80,11 @@ fn bad_flags_end_every_program_with_code_2_and_one_line_that_says_which_and_why(
         ("mcs-controller", vec!["--create-namespaces=maybe"], ["--create-namespaces", ""]),
         ("mcs-admin", vec![], ["subcommand", "missing"]),
         ("mcs-admin", vec!["describe", "--registry-url=http://r:1"], ["--clusterset", "required"]),
-        ("mcs-admin", vec!["describe", "--clusterset=prod"], ["--registry-url", "missing"]),
+        (
+            "mcs-admin",
+            vec!["describe", "--clusterset=prod", "--store=memory"],
+            ["--store=memory", "--registry-url"],
+        ),
         ("global-discovery-service", vec!["--pool-discovery=mcs"], ["--router-namespace", "required"]),
         ("global-discovery-service", vec!["--router-service=x"], ["--router-service", "not used"]),
         (
