@@ -594,7 +594,7 @@ fn a_record_that_cannot_be_read_of_a_member_that_renews_here_is_written_again_wi
 #[test]
 fn a_state_from_between_two_that_are_equal_does_not_come_back() {
     let (mut fixture, web, api) = with_east();
-    let both = [web.clone(), api];
+    let both = [web, api];
     let between = put("web", &["10.1.0.66"]);
     learn(&mut fixture, "east", record("east", "1.9", &both), Read::record());
     assert_eq!(fixture.told(), ["east active whole 1.9"]);

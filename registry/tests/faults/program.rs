@@ -119,10 +119,10 @@ impl Program {
         until(|| format!("'{words}' is not logged: {:#?}", self.log()), found).await
     }
 
-    /// The bytes of memory that it has now.
+    /// The bytes of memory that it has now, besides what it has mapped of its own file.
     pub(crate) fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
