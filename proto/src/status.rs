@@ -198,6 +198,7 @@ pub enum CallFailed {
 }
 
 /// The kinds of failures that are none of a connection.
+#[cfg(feature = "client")]
 const LABELS: [&str; 11] = [
     "invalid",
     "old_term",
