@@ -2,14 +2,14 @@
 
 use super::process::Cause;
 use super::world::{Event, World};
-use crate::book::Said;
+use crate::book::{Book, Said};
 use crate::cluster::Exported;
 use crate::content::{random_endpoints, random_spec};
 use crate::facts::{BUILDS, TIMING, cluster_id, cluster_uid, keys};
 use mcs_core::ids::{Build, Epoch, ServiceKey};
 use mcs_core::model::{EndpointSet, MemberState};
 use mcs_core::outbox::{Answer, Call, Failure, Outbox, Process as By};
-use mcs_core::registry::{Op, Refused, Registration};
+use mcs_core::registry::{Op, OpOutcome, Refused, Registration, Registry};
 use mcs_core::time::{Timestamp, WallMillis, WallTime};
 use mcs_core::version::{Leaf, Sum, Version};
 use rand::Rng;
@@ -259,7 +259,8 @@ impl World {
             + self.rng.random_range(-2_000..2_000);
         let broken = self.strikes(0.05, "syncs broken");
         let call = called.call.clone();
-        let result = self.with(slot, Cause::Call, |registry, now| -> Result<Answer, Refused> {
+        let speaker = (called.place, called.pid);
+        let result = self.with_book(slot, Cause::Call, |registry, book, now| -> Result<Answer, Refused> {
             match call {
                 Call::Register { version, sum } => {
                     let registration = Registration {
@@ -281,6 +282,7 @@ impl World {
                 Call::Write { version, ops } => {
                     let keys: Vec<ServiceKey> = ops.iter().map(|op| op.key().clone()).collect();
                     let outcomes = registry.write(&id, &uid, version, ops, now)?;
+                    note_refused(registry, book, speaker, version, &keys, &outcomes);
                     Ok(Answer::Written(keys.into_iter().zip(outcomes).collect()))
                 }
                 Call::Sync { version, names } => {
@@ -289,6 +291,7 @@ impl World {
                     let ops: Vec<Op> = wants.iter().filter_map(|key| called.put.get(key).cloned()).collect();
                     let keys: Vec<ServiceKey> = ops.iter().map(|op| op.key().clone()).collect();
                     let outcomes = registry.write(&id, &uid, version, ops, now)?;
+                    note_refused(registry, book, speaker, version, &keys, &outcomes);
                     if broken {
                         return Ok(Answer::ActFailed(Failure::Unavailable { reason: "broken".to_owned() }));
                     }
@@ -351,5 +354,21 @@ fn failed(call: &Call, failure: Failure) -> Answer {
     match call {
         Call::Renew { .. } => Answer::RenewFailed(failure),
         Call::Register { .. } | Call::Write { .. } | Call::Sync { .. } => Answer::ActFailed(failure),
+    }
+}
+
+/// What is refused does not hold, though it was said.
+fn note_refused(
+    registry: &Registry,
+    book: &mut Book,
+    speaker: (usize, u64),
+    version: Version,
+    keys: &[ServiceKey],
+    outcomes: &[OpOutcome],
+) {
+    let member = registry.member(&cluster_id(speaker.0));
+    for (key, _) in keys.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err()) {
+        let stands = member.is_some_and(|member| member.exports().contains_key(key));
+        book.say(speaker, key, version, Said::Refused { stands });
     }
 }

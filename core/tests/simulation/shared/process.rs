@@ -3,6 +3,7 @@
 use super::checks::Floors;
 use super::table::{Key, Value};
 use super::world::{Event, World};
+use crate::book::Book;
 use crate::facts::{POLICY, TIMING, cluster_id};
 use mcs_core::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use mcs_core::log::StateLog;
@@ -143,9 +144,19 @@ impl World {
         cause: Cause,
         act: impl FnOnce(&mut Registry, Timestamp) -> R,
     ) -> Option<R> {
+        self.with_book(slot, cause, |registry, _, now| act(registry, now))
+    }
+
+    /// The same for an act that says something, which is noted before it is compared with what is held.
+    pub(crate) fn with_book<R>(
+        &mut self,
+        slot: usize,
+        cause: Cause,
+        act: impl FnOnce(&mut Registry, &mut Book, Timestamp) -> R,
+    ) -> Option<R> {
         let now = self.now;
         let mut process = self.slots[slot].take()?;
-        let result = act(&mut process.registry, now);
+        let result = act(&mut process.registry, &mut self.book, now);
         let mut changed = BTreeSet::new();
         while let Some(change) = process.registry.next_change() {
             let verdict = matches!(&change.object, Some(Object::Section(section))
