@@ -89,10 +89,10 @@ impl Lease {
         Self { renewed: now, returned: None }
     }
 
-    /// This lease, renewed at `now`.
-    pub fn renewed(self, timing: Timing, now: Timestamp) -> Self {
-        let was_late = (self.renewed + timing.late()).has_passed(now);
-        Self { renewed: now, returned: if was_late { Some(now) } else { self.returned } }
+    /// This lease, renewed at `now`. Whether its holder was late is asked as of `as_of`: what it did elsewhere since is not
+    /// known yet.
+    pub fn renewed(self, timing: Timing, as_of: Timestamp, now: Timestamp) -> Self {
+        self.renewed_at_least(timing, now, as_of, now)
     }
 
     /// When it was renewed last.

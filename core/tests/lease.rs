@@ -62,11 +62,11 @@ fn a_lease_is_late_and_ends_at_its_moments_and_not_before() {
 #[test]
 fn a_holder_that_was_late_stays_so_for_a_heartbeat_after_it_was_heard() {
     let late = |lease: Lease, times: [u64; 3]| times.map(|now| lease.is_late(TIMING, at(now)));
-    let lease = Lease::renewed_at(at(0)).renewed(TIMING, at(14_999));
+    let lease = Lease::renewed_at(at(0)).renewed(TIMING, at(14_999), at(14_999));
     assert!(!lease.is_late(TIMING, at(14_999)), "it was not late");
-    let lease = Lease::renewed_at(at(0)).renewed(TIMING, at(15_000));
+    let lease = Lease::renewed_at(at(0)).renewed(TIMING, at(15_000), at(15_000));
     assert_eq!(late(lease, [15_000, 24_999, 25_000]), [true, true, false]);
-    let again = lease.renewed(TIMING, at(20_000));
+    let again = lease.renewed(TIMING, at(20_000), at(20_000));
     assert_eq!(late(again, [20_000, 24_999, 25_000]), [true, true, false], "from when it was heard first");
 }
 

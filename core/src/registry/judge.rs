@@ -183,10 +183,12 @@ impl Registry {
     /// Takes a sign of life, and compares sums. Says whether they differ.
     fn heard(&mut self, cluster: &ClusterId, version: Version, sum: Sum, now: Timestamp) -> bool {
         let (judged, timing) = (self.clock.now(), self.policy.timing);
+        // Who renewed elsewhere until now was not late by what that replica has not told yet.
+        let known_until = self.members.get(cluster).map_or(judged, |member| self.known_until(member, judged));
         self.note_renewed_here(cluster, now);
         let Some(member) = self.members.get_mut(cluster) else { return true };
         member.last_renewed = now;
-        member.lease = member.lease.renewed(timing, judged);
+        member.lease = member.lease.renewed(timing, known_until, judged);
         reschedule(&mut self.due, cluster, member, member.lease.deadline(timing));
         let mut act = Act::default();
         let comparable = version >= member.mark;
@@ -266,8 +268,16 @@ impl Registry {
         }
     }
 
-    /// How many members there are to judge at `judged`, and how many are silent. Of a member that another replica hears, the
-    /// time until that one's next beat was read says nothing.
+    /// Up to when, on the judging clock, the renewals of a member are known at `judged`: of one that another replica hears,
+    /// the time until that one's next beat was read says nothing.
+    fn known_until(&self, member: &Member, judged: Timestamp) -> Timestamp {
+        let allowed = self.sharing.as_ref().map_or(Duration::ZERO, |sharing| {
+            sharing.allowance(member.elsewhere.told_by, judged, self.policy.timing)
+        });
+        judged.ago(allowed)
+    }
+
+    /// How many members there are to judge at `judged`, and how many are silent.
     pub(super) fn census_at(&self, judged: Timestamp) -> Census {
         let timing = self.policy.timing;
         let mut census = Census::default();
@@ -278,10 +288,7 @@ impl Registry {
                     (recent, recent)
                 }
                 Standing::Running | Standing::Held => {
-                    let allowed = self.sharing.as_ref().map_or(Duration::ZERO, |sharing| {
-                        sharing.allowance(member.elsewhere.told_by, judged, timing)
-                    });
-                    (true, member.lease.is_late(timing, judged.ago(allowed)))
+                    (true, member.lease.is_late(timing, self.known_until(member, judged)))
                 }
             };
             census.active += usize::from(counts);

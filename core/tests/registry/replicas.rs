@@ -419,6 +419,20 @@ fn a_view_is_complete_when_all_was_read_and_all_others_that_live_were_heard() {
     assert_eq!(seen, [false, false, true, false, true]);
 }
 
+/// What it did there since that one's last item is not known here yet.
+#[test]
+fn a_member_that_comes_from_another_replica_was_late_only_by_what_that_one_could_have_told() {
+    for (millis, silent) in [(20_000, 0), (27_099, 0), (27_100, 1), (27_101, 1)] {
+        let mut fixture = replica(&["east"], &[&item(NEAR, 1, 0)]);
+        fixture.until(10);
+        fixture.hear(&[&with(item(NEAR, 2, 0), "east", 1, Duration::from_millis(9_900))]);
+        fixture.until_millis(millis);
+        fixture.renew_as_held("east");
+        let census = mcs_core::lease::Census { active: 1, silent };
+        assert_eq!(fixture.registry.census(), census, "after {millis} ms");
+    }
+}
+
 #[test]
 fn a_view_is_not_complete_before_each_other_replica_went_on_or_is_dead() {
     let mut fixture = replica(&[], &[&item(NEAR, 1, 0), &item(FAR, 1, 0)]);
