@@ -20,7 +20,11 @@
 
 use crate::ids::{Build, ClusterId};
 use crate::log::{StateLog, TooOld};
+#[cfg(feature = "test-util")]
+use crate::model::{Change, Frame, Object};
 use crate::model::{ObjectKey, PartSet, Since};
+#[cfg(feature = "test-util")]
+use crate::registry::Registry;
 use crate::version::Version;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -41,6 +45,26 @@ pub enum Told<'a, V> {
     End(u64, bool),
     /// Nothing changed up to this revision; whether the view is complete.
     Progress(u64, bool),
+}
+
+#[cfg(feature = "test-util")]
+impl Told<'_, Object> {
+    /// The frame that tells a watcher of `registry` so; its version is `build`.
+    pub fn frame(self, registry: &Registry, build: &Build) -> Frame {
+        match self {
+            Self::Begin => Frame::Begin {
+                epoch: registry.epoch(),
+                absent_grace: registry.absent_grace(),
+                build: build.clone(),
+            },
+            Self::Kept(cluster, set, version) => Frame::Kept { cluster: cluster.clone(), set, version },
+            Self::State(revision, key, object) => {
+                Frame::Change(Change { revision, key: key.clone(), object: object.cloned() })
+            }
+            Self::End(revision, complete) => Frame::End { revision, complete },
+            Self::Progress(revision, complete) => Frame::Progress { revision, complete },
+        }
+    }
 }
 
 /// A watcher.

@@ -13,6 +13,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
+use serde_json::json;
 
 /// The label that says whose an EndpointSlice is.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
@@ -123,4 +124,37 @@ fn metadata(namespace: &str, name: &str, labels: BTreeMap<String, String>) -> Ob
 
 fn app(name: &str) -> BTreeMap<String, String> {
     BTreeMap::from([("app".to_owned(), name.to_owned())])
+}
+
+/// A ValidatingAdmissionPolicy with its binding, as YAML: in a namespace, by whose name both go, `operation` of the
+/// resources, each a group and a plural name, is refused with `message` unless `passes` (CEL) holds.
+pub fn refusal(
+    namespace: &str,
+    operation: &str,
+    resources: &[(&str, &str)],
+    passes: &str,
+    message: &str,
+) -> String {
+    let rule = |(group, resource): &(&str, &str)| {
+        json!({
+            "apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": [resource],
+        })
+    };
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": namespace },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+                "resourceRules": resources.iter().map(rule).collect::<Vec<_>>(),
+            },
+            "validations": [{ "expression": passes, "message": message }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": namespace }, "spec": { "policyName": namespace, "validationActions": ["Deny"] },
+    });
+    format!("{policy}\n---\n{binding}")
 }

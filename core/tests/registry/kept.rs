@@ -4,11 +4,11 @@
 use crate::fixture::{Fixture, POLICY, build, cluster, delete, key, leaf_of, lists, put};
 use mcs_core::ids::{Epoch, ServiceKey};
 use mcs_core::log::StateLog;
-use mcs_core::model::{Change, Frame, Since};
+use mcs_core::model::{Frame, Since};
 use mcs_core::registry::{Op, Registry};
 use mcs_core::version::{Sum, Version};
 use mcs_core::view::{Applied, AppliedSource, Decision, Source, View};
-use mcs_core::watch::{Told, Watcher};
+use mcs_core::watch::Watcher;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert_eq, prop_oneof, proptest};
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,21 +183,7 @@ impl Importer {
                 complete,
                 |cluster| registry.proven(cluster),
                 |told| {
-                    frames.push(match told {
-                        Told::Begin => Frame::Begin {
-                            epoch: registry.epoch(),
-                            absent_grace: registry.absent_grace(),
-                            build: build(),
-                        },
-                        Told::Kept(cluster, set, version) => {
-                            Frame::Kept { cluster: cluster.clone(), set, version }
-                        }
-                        Told::State(revision, key, object) => {
-                            Frame::Change(Change { revision, key: key.clone(), object: object.cloned() })
-                        }
-                        Told::End(revision, complete) => Frame::End { revision, complete },
-                        Told::Progress(revision, complete) => Frame::Progress { revision, complete },
-                    });
+                    frames.push(told.frame(registry, &build()));
                     if frames.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 },
             );

@@ -12,7 +12,7 @@ use mcs_core::registry::{Op, OpOutcome, Policy, Refused, Registry};
 use mcs_core::time::Timestamp;
 use mcs_core::validate::check_export;
 use mcs_core::version::Version;
-use mcs_core::watch::{self, Told};
+use mcs_core::watch;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -227,19 +227,7 @@ impl Server {
         let mut frames = Vec::new();
         let proven = |cluster: &ClusterId| registry.proven(cluster);
         let more = watcher.place.tell(&self.log, registry.is_complete(now), proven, |told| {
-            frames.push(match told {
-                Told::Begin => Frame::Begin {
-                    epoch: registry.epoch(),
-                    absent_grace: registry.absent_grace(),
-                    build: self.build(),
-                },
-                Told::Kept(cluster, set, version) => Frame::Kept { cluster: cluster.clone(), set, version },
-                Told::State(revision, key, object) => {
-                    Frame::Change(Change { revision, key: key.clone(), object: object.cloned() })
-                }
-                Told::End(revision, complete) => Frame::End { revision, complete },
-                Told::Progress(revision, complete) => Frame::Progress { revision, complete },
-            });
+            frames.push(told.frame(registry, &self.build()));
             if frames.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if due && !more {

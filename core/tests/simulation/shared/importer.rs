@@ -4,10 +4,10 @@ use super::world::{Event, World};
 use crate::facts::{BUILDS, cluster_id, keys, place_of};
 use crate::invariants;
 use mcs_core::ids::{Build, ClusterId, ClusterUid, Epoch, ServiceKey};
-use mcs_core::model::{Change, EndpointSet, Frame, MemberState, Since};
+use mcs_core::model::{EndpointSet, MemberState, Since};
 use mcs_core::version::Version;
 use mcs_core::view::{Applied, AppliedSource, Decision, Source, View};
-use mcs_core::watch::{Told, Watcher};
+use mcs_core::watch::Watcher;
 use rand::Rng;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -86,21 +86,7 @@ impl World {
             registry.is_complete(now),
             |cluster| registry.proven(cluster),
             |told| {
-                frames.push(match told {
-                    Told::Begin => Frame::Begin {
-                        epoch: registry.epoch(),
-                        absent_grace: registry.absent_grace(),
-                        build: build.clone(),
-                    },
-                    Told::Kept(cluster, set, version) => {
-                        Frame::Kept { cluster: cluster.clone(), set, version }
-                    }
-                    Told::State(revision, key, object) => {
-                        Frame::Change(Change { revision, key: key.clone(), object: object.cloned() })
-                    }
-                    Told::End(revision, complete) => Frame::End { revision, complete },
-                    Told::Progress(revision, complete) => Frame::Progress { revision, complete },
-                });
+                frames.push(told.frame(registry, &build));
                 ControlFlow::Continue(())
             },
         );

@@ -8,6 +8,7 @@ use mcs_core::{
     model::{EndpointPort, GroupKey, IpFamily, Protocol},
     names::{derived_service_name, slice_name},
 };
+use mcs_e2e::objects::refusal;
 use mcs_e2e::peer::Peer;
 
 const HTTP: [(&str, u16); 1] = [("http", 80)];
@@ -136,28 +137,9 @@ async fn an_import_says_whether_it_can_be_used_and_what_is_in_its_way() -> Resul
 
 /// Has the API server refuse a Service of this name in the scene's namespace, and answers with which words.
 async fn refuse_service(scene: &Scene, name: &str) -> Result<Status> {
-    let ns = &scene.namespace;
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": { "name": ns },
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": ns } },
-                "resourceRules": [{
-                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"],
-                }],
-            },
-            "validations": [{ "expression": format!("object.metadata.name != '{name}'"), "message": "not this one" }],
-        },
-    });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": { "name": ns }, "spec": { "policyName": ns, "validationActions": ["Deny"] },
-    });
-    let cluster = &pair().await?.east;
-    cluster.apply_yaml(&policy.to_string()).await?;
-    cluster.apply_yaml(&binding.to_string()).await?;
+    let passes = format!("object.metadata.name != '{name}'");
+    let refusal = refusal(&scene.namespace, "CREATE", &[("", "services")], &passes, "not this one");
+    pair().await?.east.apply_yaml(&refusal).await?;
     let service: Service = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": http() }))?;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     wait_for("a policy that refuses", async || {

@@ -12,6 +12,7 @@ use mcs_core::{
         EVENT_SLICE_SKIPPED, LABEL_MANAGED_BY, MANAGED_BY, derived_service_name, slice_name,
     },
 };
+use mcs_e2e::objects::refusal;
 use mcs_e2e::programs::Signal;
 
 /// O38: also over a restart. Karmada's ServiceImports carry no marks of ours either.
@@ -220,7 +221,8 @@ async fn a_policy_that_refuses_changes_is_told_keeps_nothing_else_back_and_is_ma
     ready(&cart, "True/Ready").await?;
     let derived = made.service.name_any();
     let cluster = &pair().await?.west;
-    cluster.apply_yaml(&refusing_changes(&scene.ns)).await?;
+    let changed = [("", "services"), ("multicluster.x-k8s.io", "serviceimports")];
+    cluster.apply_yaml(&refusal(&scene.ns, "UPDATE", &changed, "false", "nothing changes today")).await?;
     wait_for("the policy to hold", async || {
         let params = PatchParams { dry_run: true, ..PatchParams::default() };
         let change = Patch::Merge(json!({ "metadata": { "labels": { "their.example/x": "y" } } }));
@@ -265,29 +267,6 @@ async fn a_policy_that_refuses_changes_is_told_keeps_nothing_else_back_and_is_ma
     .await?;
     assert_eq!(uids(&cart.import().await?), uids(&made));
     Ok(())
-}
-
-/// A policy that takes no change of ServiceImports and Services in the namespace `ns`.
-fn refusing_changes(ns: &str) -> String {
-    let rule = |group: &str, resource: &str| json!({ "apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource] });
-    let rules = [rule("", "services"), rule("multicluster.x-k8s.io", "serviceimports")];
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": { "name": ns },
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": ns } },
-                "resourceRules": rules,
-            },
-            "validations": [{ "expression": "false", "message": "nothing changes today" }],
-        },
-    });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": { "name": ns }, "spec": { "policyName": ns, "validationActions": ["Deny"] },
-    });
-    format!("{policy}\n---\n{binding}")
 }
 
 /// Waits until an Event of `reason` about the ServiceImport says `text`.
