@@ -5,7 +5,7 @@
 //!   help, and what became of it
 //! - [`Failed`]: why it was not done, in one line that says what, where and what to do
 //! - [`check`], [`until_usable`]: whether a table can be used, asked when a program starts
-//! - [`prepare`]: a table that is made and set up where it is not
+//! - [`prepare`], [`until_prepared`]: a table that is made and set up where it is not
 //!
 //! The SDK has no time limit of its own for a whole call and tries again by itself; here each call has a limit, and
 //! there is one layer that tries again (`tries`). TLS is rustls with aws-lc.
@@ -30,7 +30,7 @@ pub use self::call::{Action, Class, Condition, Item, Observer, Outcome};
 pub use self::check::{PROBED, Unusable, check, until_usable};
 pub use self::create::{
     CREATE_LIMIT, Created, EXPIRES_AT, NoTimeToLive, Prepared, TimeToLive, create_table, prepare,
-    until_active,
+    until_active, until_prepared,
 };
 pub use self::failed::{Failed, Why};
 pub use self::settings::{Flags, Limits, NoClient, Settings, endpoint, table_name};

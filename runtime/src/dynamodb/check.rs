@@ -159,18 +159,31 @@ async fn allows(client: &Client, action: Action, key: &AttributeValue) -> Result
 /// Checks the table again and again, up to every 30 s, until it can be used; what is missing is logged when it changes. For a
 /// program that is not ready until then: ending it would only have it started again.
 pub async fn until_usable(client: &Client, actions: &[Action]) {
+    until(client, || check(client, actions)).await;
+}
+
+/// Looks again and again, until there is no reason against the table.
+pub(super) async fn until<T, F>(client: &Client, look: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, Unusable>>,
+{
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut told = None;
-    while let Err(unusable) = check(client, actions).await {
-        let why = unusable.to_string();
+    loop {
+        let why = match look().await {
+            Ok(found) => {
+                if told.is_some() {
+                    info!(table = %client.place(), "the table can be used");
+                }
+                return found;
+            }
+            Err(unusable) => unusable.to_string(),
+        };
         if told.as_ref() != Some(&why) {
             warn!(error = %why, "the table cannot be used yet: it is looked at again");
             told = Some(why);
         }
         tokio::time::sleep(backoff.next_pause(Duration::ZERO, rand::random())).await;
-    }
-    if told.is_some() {
-        info!(table = %client.place(), "the table can be used");
     }
 }
 

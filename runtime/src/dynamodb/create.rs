@@ -8,7 +8,9 @@ use aws_sdk_dynamodb::types::{
     TimeToLiveSpecification, TimeToLiveStatus,
 };
 
-use super::check::is_active;
+use tracing::{info, warn};
+
+use super::check::{is_active, until};
 use super::{Action, Class, Client, Failed, Place, Unusable, Why};
 
 /// The attribute by which items expire: seconds since 1970.
@@ -182,6 +184,21 @@ pub async fn prepare(client: &Client, limit: Duration) -> Result<Prepared, Unusa
     let table = create_table(client).await?;
     until_active(client, limit).await?;
     Ok(Prepared { table, time_to_live: TimeToLive::enable(client).await })
+}
+
+/// Prepares the table again and again, up to every 30 s, until it can be used. What is missing is logged when it changes,
+/// and a time to live that cannot be turned on once: the program goes on without.
+pub async fn until_prepared(client: &Client) {
+    let prepared = until(client, || prepare(client, CREATE_LIMIT)).await;
+    match prepared.time_to_live {
+        Ok(_) => {
+            info!(table = %client.place(), made = prepared.table == Created::Made, "the table is prepared")
+        }
+        Err(problem) => warn!(
+            error = %problem,
+            "items of the table that have expired stay in it, which costs storage and reads and nothing else"
+        ),
+    }
 }
 
 #[cfg(test)]
