@@ -4,7 +4,7 @@
 //! Each part is a machine of its own, fed with events and asked for its next deadline:
 //!
 //! ```text
-//!  POST /pools ─► registrations ────────────────┐ (registrations: listed as they are)
+//!  POST /pools ─► registrations or stored ──────┐ (registrations: listed as they are)
 //!                                               ├─► join ─► PoolListing     (karmada, mcs)
 //!  EndpointSlices ─► index ─► pools with a Ready relay ┘
 //!                      └────► router replicas
@@ -20,6 +20,8 @@ pub mod join;
 pub mod naming;
 pub mod registrations;
 pub mod slices;
+pub mod storage;
+pub mod stored;
 
 use crate::ids::{InvalidId, check_dns_label};
 use slices::SliceId;
@@ -94,7 +96,7 @@ pub struct Location {
 }
 
 /// One entry of a pool's capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Capacity {
     /// How many workers it has.
     pub workers: u64,
@@ -115,6 +117,23 @@ pub struct PoolRegistration {
     pub capacity: Box<[Capacity]>,
     /// URLs of its frontends as WHATWG serialises them; listed only where no EndpointSlices give them.
     pub frontends: Box<[Box<str>]>,
+}
+
+impl PoolRegistration {
+    /// Whether both say the same; the order of lists is ignored.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        fn sorted<T: Ord>(list: &[T]) -> Vec<&T> {
+            let mut sorted: Vec<_> = list.iter().collect();
+            sorted.sort_unstable();
+            sorted
+        }
+        let Self { key, location, model, capabilities, capacity, frontends } = self;
+        self == other
+            || ((key, location, model) == (&other.key, &other.location, &other.model)
+                && sorted(capabilities) == sorted(&other.capabilities)
+                && sorted(capacity) == sorted(&other.capacity)
+                && sorted(frontends) == sorted(&other.frontends))
+    }
 }
 
 /// What a registration is answered with.
@@ -271,6 +290,19 @@ pub enum Notice {
          cluster's MCS name"
     )]
     NotRegistered(PoolKey),
+    /// What was registered last counts, and that is now this, now that.
+    #[error(
+        "the relays of pool {0} register different payloads, of which the last one is listed: configure them alike"
+    )]
+    RelaysDisagree(PoolKey),
+    /// Something else wrote it, or a later release.
+    #[error("item {item} of the table cannot be read and is left out: {problem}")]
+    UnreadableItem {
+        /// Its key.
+        item: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// Registered, but without a Ready relay for two leases.
     #[error(
         "pool {0} is registered but no imported EndpointSlice has a Ready relay of it, so it is not listed: its \

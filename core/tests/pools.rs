@@ -10,4 +10,6 @@ mod pools {
     mod join;
     mod naming;
     mod registrations;
+    mod stored;
+    mod stored_histories;
 }

@@ -3,6 +3,9 @@
 //! A flag of one mode is an option without a default of its own, so that it can be told whether it was given; a mode
 //! that does not use it refuses it, wherever it came from. The defaults are applied afterwards.
 
+mod table;
+
+use crate::registrations::Storage;
 use crate::{Config, Discovery, http, wire};
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
@@ -19,10 +22,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use table::TableArgs;
+
 /// The heading of flags that only `--pool-discovery=registrations` uses.
 pub const REGISTRATIONS_HEADING: &str = "Only with --pool-discovery=registrations";
 /// The heading of flags that only `--pool-discovery=karmada` and `mcs` use.
 pub const SLICES_HEADING: &str = "Only with --pool-discovery=karmada or mcs";
+/// The heading of flags that only `--registration-storage=dynamodb` uses.
+pub const DYNAMODB_HEADING: &str = "Only with --registration-storage=dynamodb";
 
 /// A request may take this long, its body included; far more than a body within the limit needs.
 const REQUEST: Duration = Duration::from_secs(30);
@@ -37,7 +44,8 @@ pub struct Args {
     /// given with --router; `karmada` and `mcs` join registrations with imported EndpointSlices
     #[arg(long, value_enum, default_value_t = PoolDiscovery::Registrations)]
     pub pool_discovery: PoolDiscovery,
-    /// Where registrations are kept; `memory` suits one replica
+    /// Where registrations are kept: `memory` suits one replica; `dynamodb` keeps them in a table that any number of
+    /// replicas share, in any number of regions
     #[arg(long, value_enum, default_value_t = RegistrationStorage::Memory)]
     pub registration_storage: RegistrationStorage,
     /// Flags of every mode.
@@ -49,6 +57,9 @@ pub struct Args {
     /// Flags of `karmada` and `mcs`.
     #[command(flatten)]
     pub slices: SliceArgs,
+    /// Flags of `dynamodb`.
+    #[command(flatten)]
+    pub table: TableArgs,
     /// Flags of the listener.
     #[command(flatten)]
     pub server: ServerArgs,
@@ -73,6 +84,9 @@ pub enum PoolDiscovery {
 pub enum RegistrationStorage {
     /// In this process.
     Memory,
+    /// In a table of DynamoDB.
+    #[value(name = "dynamodb")]
+    DynamoDb,
 }
 
 /// How long registrations hold.
@@ -201,6 +215,15 @@ impl fmt::Display for PoolDiscovery {
     }
 }
 
+impl fmt::Display for RegistrationStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::DynamoDb => "dynamodb",
+        })
+    }
+}
+
 impl SliceArgs {
     /// Its flags, each with whether it was given.
     fn given(&self) -> [(&'static str, bool); 6] {
@@ -246,6 +269,7 @@ impl SliceArgs {
 
 impl Check for Args {
     fn check(&self) -> Result<(), String> {
+        self.table.check(self.registration_storage, &self.leases)?;
         if self.leases.heartbeat_interval_secs >= self.leases.lease_duration_secs {
             return Err(format!(
                 "--heartbeat-interval-secs ({}) must be below --lease-duration-secs ({}), or each pool lapses between \
@@ -281,7 +305,7 @@ impl Args {
     }
 
     async fn serve(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let Self { pool_discovery, registration_storage: _, leases, given, slices, server, logs } = self;
+        let Self { pool_discovery, registration_storage, leases, given, slices, table, server, logs } = self;
         logs::init(&logs).context("cannot start logging")?;
         let naming = match pool_discovery {
             PoolDiscovery::Registrations => None,
@@ -293,6 +317,7 @@ impl Args {
             version = mcs_runtime::version(),
             listen = %listener.local_addr()?,
             pool_discovery = %pool_discovery,
+            registration_storage = %registration_storage,
             "global-discovery-service starts"
         );
         let discovery = match naming {
@@ -304,8 +329,13 @@ impl Args {
                 Discovery::Slices { naming, services, client: mcs_runtime::kube::client().await? }
             }
         };
+        let storage = match registration_storage {
+            RegistrationStorage::Memory => Storage::Memory,
+            RegistrationStorage::DynamoDb => Storage::DynamoDb(table.connect().await?),
+        };
         let config = Config {
             discovery,
+            storage,
             lease: Lease {
                 duration: Duration::from_secs(leases.lease_duration_secs),
                 heartbeat_interval: Duration::from_secs(leases.heartbeat_interval_secs),

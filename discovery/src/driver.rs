@@ -4,8 +4,9 @@
 
 use crate::{sheet::Sheet, wire};
 use bytes::Bytes;
-use mcs_core::pools::directory::{Change, Directory, Sizes, Source, WatchNews};
-use mcs_core::pools::{Completeness, Lease, Notice, PoolKey, PoolRegistration, ReplicaId};
+use mcs_core::pools::directory::{Change, Directory, Sizes, WatchNews};
+use mcs_core::pools::stored::{TableNews, WallMoment};
+use mcs_core::pools::{Completeness, Notice, PoolKey, PoolRegistration, ReplicaId};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_runtime::clock::sleep_until;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub struct Driver {
     clock: Arc<dyn Clock>,
     view: mcs_runtime::ready::Handle,
+    has_slices: AtomicBool,
     has_view: AtomicBool,
     state: Mutex<State>,
 }
@@ -52,26 +54,38 @@ pub struct Measures {
     pub routers_completeness: Completeness,
     /// What the lists are made of.
     pub sizes: Sizes,
+    /// How old the view of the table is, where one is kept and was read.
+    pub table_age: Option<Duration>,
 }
 
 impl Driver {
-    /// A directory that has seen nothing yet; `view` is told when it can be read.
-    pub fn new(
-        lease: Lease,
-        source: Source,
-        clock: Arc<dyn Clock>,
-        view: mcs_runtime::ready::Handle,
-    ) -> Self {
-        let directory = Directory::new(lease, source, clock.elapsed());
+    /// The driver of `directory`; `view` is told when it has seen all EndpointSlices once, where it looks at them.
+    pub fn new(directory: Directory, clock: Arc<dyn Clock>, view: mcs_runtime::ready::Handle) -> Self {
         let state = State { directory, pools: Sheet::default(), replicas: Sheet::default() };
-        let driver = Self { clock, view, has_view: AtomicBool::new(false), state: Mutex::new(state) };
+        let (has_slices, has_view) = (AtomicBool::new(false), AtomicBool::new(false));
+        let driver = Self { clock, view, has_slices, has_view, state: Mutex::new(state) };
         driver.with(|_, _| ());
         driver
     }
 
-    /// Registers a pool or renews its lease.
-    pub fn register(&self, registration: PoolRegistration) -> Lease {
-        self.with(|state, now| state.directory.register(registration, now))
+    /// Registers a pool in memory or renews its lease.
+    pub fn register(&self, registration: PoolRegistration) {
+        self.with(|state, now| state.directory.register(registration, now));
+    }
+
+    /// Takes in what happened between this process and the table.
+    pub fn handle_table(&self, news: TableNews) {
+        self.with(|state, now| state.directory.handle_table(news, now, self.wall()));
+    }
+
+    /// Whether the table has this registration, renewed so lately that it need not be written.
+    pub fn is_renewed(&self, registration: &PoolRegistration) -> bool {
+        self.with(|state, _| state.directory.is_renewed(registration, self.wall()))
+    }
+
+    /// Now, on the wall clock that renewals are compared by.
+    pub fn wall(&self) -> WallMoment {
+        WallMoment::from_unix_nanos(self.clock.wall_nanos())
     }
 
     /// Takes in what happened at the watch of EndpointSlices.
@@ -112,6 +126,7 @@ impl Driver {
                 pools_completeness: completeness.pools,
                 routers_completeness: completeness.routers,
                 sizes: state.directory.sizes(),
+                table_age: state.directory.table_age(now),
             }
         })
     }
@@ -131,14 +146,15 @@ impl Driver {
     fn with<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
         let mut state = self.lock();
         let now = self.clock.elapsed();
-        if state.directory.poll_timeout(now).is_some_and(|deadline| deadline.has_passed(now)) {
-            state.directory.handle_timeout(now);
-            state.settle();
-        }
+        state.directory.handle_timeout(now);
+        state.settle();
         let result = act(&mut state, now);
         state.settle();
-        if state.directory.has_view() && !self.has_view.swap(true, Ordering::AcqRel) {
+        if state.directory.has_slices() && !self.has_slices.swap(true, Ordering::AcqRel) {
             self.view.ready();
+        }
+        if state.directory.has_view() {
+            self.has_view.store(true, Ordering::Release);
         }
         result
     }

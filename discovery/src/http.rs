@@ -5,6 +5,7 @@
 
 use crate::driver::{Driver, List};
 use crate::metrics::Metrics;
+use crate::registrations::{NotKept, Registrar};
 use crate::wire;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -45,6 +46,7 @@ pub struct Limits {
 #[derive(Clone)]
 pub struct App {
     driver: Arc<Driver>,
+    registrar: Registrar,
     ready: Ready,
     registry: Registry,
     metrics: Metrics,
@@ -53,16 +55,17 @@ pub struct App {
 }
 
 impl App {
-    /// Handlers of the lists of `driver`.
+    /// Handlers of the lists of `driver`, which register by `registrar`.
     pub fn new(
         driver: Arc<Driver>,
+        registrar: Registrar,
         ready: Ready,
         registry: Registry,
         metrics: Metrics,
         lease: Lease,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { driver, ready, registry, metrics, lease: wire::lease(lease).into(), clock }
+        Self { driver, registrar, ready, registry, metrics, lease: wire::lease(lease).into(), clock }
     }
 }
 
@@ -98,11 +101,18 @@ async fn register(State(app): State<App>, body: Result<Bytes, BytesRejection>) -
         Err(rejection) => return refusal(rejection.status(), &rejection.body_text()),
     };
     match wire::registration(&body) {
-        Ok(registration) => {
-            app.driver.register(registration);
-            json(StatusCode::OK, Body::from(app.lease))
-        }
+        Ok(registration) => match app.registrar.register(registration).await {
+            Ok(()) => json(StatusCode::OK, Body::from(app.lease)),
+            Err(refused) => refusal(status_of(&refused), &refused.to_string()),
+        },
         Err(error) => refusal(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
+    }
+}
+
+const fn status_of(refused: &NotKept) -> StatusCode {
+    match refused {
+        NotKept::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        NotKept::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
     }
 }
 
@@ -146,7 +156,7 @@ fn list(name: &str, list: Option<List>) -> Response {
 }
 
 fn no_view() -> Response {
-    refusal(StatusCode::SERVICE_UNAVAILABLE, "the first view of EndpointSlices is not there yet")
+    refusal(StatusCode::SERVICE_UNAVAILABLE, "the first view is not there yet: /readyz says of what")
 }
 
 fn refusal(status: StatusCode, message: &str) -> Response {

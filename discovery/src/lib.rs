@@ -10,6 +10,7 @@
 //!
 //! - [`args`]: flags in groups by the mode that uses them
 //! - [`driver`]: the one lock around the directory, and its timers
+//! - [`registrations`]: where registrations are kept
 //! - [`watch`]: EndpointSlices → facts
 //! - [`http`], [`wire`]: the HTTP API and its JSON
 //! - [`metrics`]: what an operator measures
@@ -18,11 +19,12 @@ pub mod args;
 pub mod driver;
 pub mod http;
 pub mod metrics;
+pub mod registrations;
 mod sheet;
 pub mod watch;
 pub mod wire;
 
-use mcs_core::pools::directory::Source;
+use mcs_core::pools::directory::{Directory, Source};
 use mcs_core::pools::naming::{Naming, Services};
 use mcs_core::pools::{Lease, RouterReplica};
 use mcs_core::time::Clock;
@@ -33,6 +35,9 @@ use mcs_runtime::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+
+use registrations::dynamodb::Table;
+use registrations::{Registrar, Storage};
 
 /// Tasks that are still there after the drain delay and the grace of requests are given up after this.
 const LAST_TASKS: Duration = Duration::from_secs(2);
@@ -58,6 +63,8 @@ pub enum Discovery {
 pub struct Config {
     /// Where pools come from.
     pub discovery: Discovery,
+    /// Where registrations are kept.
+    pub storage: Storage,
     /// What a registration is granted.
     pub lease: Lease,
     /// What the listener allows.
@@ -89,7 +96,7 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: Drain,
 ) -> Result<(), Failed> {
-    let Config { discovery, lease, http: limits, drain_delay } = config;
+    let Config { discovery, storage, lease, http: limits, drain_delay } = config;
     let registry = mcs_runtime::metrics::registry(metrics::PREFIX)?;
     let metrics = metrics::Metrics::register(&registry)?;
 
@@ -101,16 +108,29 @@ pub async fn serve(
         }
     };
     let view = ready.wait_for("first view of EndpointSlices");
-    let driver = Arc::new(driver::Driver::new(lease, source, clock.clone(), view));
+    let directory = Directory::new(storage.machine(lease, clock.elapsed()), source, clock.elapsed());
+    let driver = Arc::new(driver::Driver::new(directory, clock.clone(), view));
+    let table = match storage {
+        Storage::Memory => None,
+        Storage::DynamoDb(config) => {
+            Some(Arc::new(Table::new(config, lease, driver.clone(), clock.clone(), &registry)?))
+        }
+    };
+    let registrar = table.clone().map_or_else(|| Registrar::Memory(driver.clone()), Registrar::DynamoDb);
     registry.register(Box::new(metrics::Sizes::new(driver.clone())?))?;
 
     let mut tasks = Tasks::new();
     tasks.spawn_background("timers", driver.clone().run_timers());
+    if let Some(table) = table {
+        let view = ready.wait_for("first view of the table of registrations");
+        tasks.spawn_background("reads of the table", table.run(view));
+    }
     if let Some((naming, client)) = watched {
         let watch = watch::SliceWatch::new(client, naming, driver.clone(), clock.clone(), metrics.clone());
         tasks.spawn_background("watch of EndpointSlices", watch.run());
     }
-    let router = http::router(http::App::new(driver, ready, registry, metrics, lease, clock.clone()), limits);
+    let app = http::App::new(driver, registrar, ready, registry, metrics, lease, clock.clone());
+    let router = http::router(app, limits);
     let port = mcs_runtime::http::Port::new("http", router, limits.listener, clock.clone());
     let draining = shutdown.draining_owned();
     let stop = async move {

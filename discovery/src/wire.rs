@@ -139,6 +139,16 @@ struct PoolBody<'a> {
 }
 
 #[derive(Serialize)]
+struct StoredBody<'a> {
+    key: PoolKeyBody<'a>,
+    location: PoolLocationBody<'a>,
+    model: &'a str,
+    capabilities: &'a [Box<str>],
+    capacity: Vec<CapacityBody>,
+    frontends: &'a [Box<str>],
+}
+
+#[derive(Serialize)]
 struct PoolKeyBody<'a> {
     cluster_id: &'a str,
     namespace: &'a str,
@@ -175,11 +185,7 @@ pub fn lease(lease: Lease) -> Vec<u8> {
 pub fn pool(listing: &PoolListing) -> Vec<u8> {
     let (registration, key) = (&listing.registration, listing.key());
     json(&PoolBody {
-        key: PoolKeyBody {
-            cluster_id: key.cluster_id(),
-            namespace: key.namespace(),
-            dgd_name: key.dgd_name(),
-        },
+        key: key_body(key),
         location: PoolLocationBody {
             region: listing.region(),
             availability_zone: registration.location.availability_zone.as_deref(),
@@ -188,9 +194,34 @@ pub fn pool(listing: &PoolListing) -> Vec<u8> {
         model: &registration.model,
         capabilities: &registration.capabilities,
         frontends: listing.frontends(),
-        capacity: registration.capacity.iter().map(|entry| CapacityBody { workers: entry.workers }).collect(),
+        capacity: capacities(&registration.capacity),
         relay_identities: listing.relay_identities(),
     })
+}
+
+/// A registration as it could be registered, which [`registration`] reads back equal.
+pub fn registered(registration: &PoolRegistration) -> Vec<u8> {
+    let PoolRegistration { key, location, model, capabilities, capacity, frontends } = registration;
+    json(&StoredBody {
+        key: key_body(key),
+        location: PoolLocationBody {
+            region: location.region.as_deref(),
+            availability_zone: location.availability_zone.as_deref(),
+            datacenter: location.datacenter.as_deref(),
+        },
+        model,
+        capabilities,
+        capacity: capacities(capacity),
+        frontends,
+    })
+}
+
+fn key_body(key: &PoolKey) -> PoolKeyBody<'_> {
+    PoolKeyBody { cluster_id: key.cluster_id(), namespace: key.namespace(), dgd_name: key.dgd_name() }
+}
+
+fn capacities(capacity: &[Capacity]) -> Vec<CapacityBody> {
+    capacity.iter().map(|entry| CapacityBody { workers: entry.workers }).collect()
 }
 
 /// One entry of `GET /routers`.

@@ -7,10 +7,13 @@ use super::completeness::SourceHealth;
 use super::index::{Index, IndexChange, SliceEvent};
 use super::join::{Join, JoinChange, JoinEvent};
 use super::naming::{Naming, Services};
-use super::registrations::{RegistrationChange, Registrations};
-use super::{Completeness, Lease, Notice, PoolKey, PoolListing, PoolRegistration, ReplicaId, RouterReplica};
+use super::registrations::RegistrationChange;
+use super::storage::Storage;
+use super::stored::{TableNews, WallMoment};
+use super::{Completeness, Notice, PoolKey, PoolListing, PoolRegistration, ReplicaId, RouterReplica};
 use crate::time::Timestamp;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Where pools and router replicas come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +64,7 @@ pub struct ListsCompleteness {
 /// The directory of one process.
 #[derive(Debug)]
 pub struct Directory {
-    registrations: Registrations,
+    registrations: Storage,
     imports: Option<Imports>,
     told: ListsCompleteness,
     changes: VecDeque<Change>,
@@ -89,8 +92,8 @@ pub struct Sizes {
 
 impl Directory {
     /// An empty directory; only given router replicas are in it.
-    pub fn new(lease: Lease, source: Source, now: Timestamp) -> Self {
-        let registrations = Registrations::new(lease, now);
+    pub fn new(registrations: Storage, source: Source, now: Timestamp) -> Self {
+        let lease = registrations.lease();
         let told = ListsCompleteness {
             pools: registrations.completeness(now),
             routers: Completeness::exact_if(matches!(source, Source::Registrations(_))),
@@ -107,11 +110,21 @@ impl Directory {
         Self { registrations, imports, told, changes }
     }
 
-    /// Registers a pool or renews its lease.
-    pub fn register(&mut self, registration: PoolRegistration, now: Timestamp) -> Lease {
-        let lease = self.registrations.register(registration, now);
+    /// Registers a pool in memory or renews its lease; without effect on a table.
+    pub fn register(&mut self, registration: PoolRegistration, now: Timestamp) {
+        self.registrations.register(registration, now);
         self.settle(now);
-        lease
+    }
+
+    /// Takes in what happened between this process and the table, at `wall` on its wall clock; without effect on memory.
+    pub fn handle_table(&mut self, news: TableNews, now: Timestamp, wall: WallMoment) {
+        self.registrations.handle_table(news, now, wall);
+        self.settle(now);
+    }
+
+    /// Whether the table has this registration, renewed so lately that it need not be written.
+    pub fn is_renewed(&self, registration: &PoolRegistration, wall: WallMoment) -> bool {
+        self.registrations.is_renewed(registration, wall)
     }
 
     /// Takes in what happened at the watch; without effect where none is kept.
@@ -154,9 +167,19 @@ impl Directory {
         self.changes.pop_front()
     }
 
-    /// Whether the first view is there; before that, the lists must not be read.
+    /// Whether the first view is there of all that it needs; before that, the lists must not be read.
     pub fn has_view(&self) -> bool {
+        self.has_slices() && self.registrations.has_view()
+    }
+
+    /// Whether the first view of EndpointSlices is there, where it needs one.
+    pub fn has_slices(&self) -> bool {
         self.imports.as_ref().is_none_or(|imports| imports.index.is_synced())
+    }
+
+    /// How old the view of the table is; none of memory, nor before the first view.
+    pub fn table_age(&self, now: Timestamp) -> Option<Duration> {
+        self.registrations.age(now)
     }
 
     /// How complete the lists are.
@@ -179,6 +202,11 @@ impl Directory {
 
     /// Passes the steps of each machine on to the next.
     fn settle(&mut self, now: Timestamp) {
+        // What is removed while the list is not exact comes after that was said, and before it is exact again.
+        let completeness = self.completeness(now);
+        if completeness.pools > self.told.pools || completeness.routers > self.told.routers {
+            self.tell(completeness);
+        }
         while let Some(change) = self.registrations.next_change() {
             match &mut self.imports {
                 Some(imports) => imports.registered(change, now, &mut self.changes),
@@ -187,13 +215,17 @@ impl Directory {
                         Change::PoolUpserted(PoolListing { registration, facts: None })
                     }
                     RegistrationChange::Removed(key) => Change::PoolRemoved(key),
+                    RegistrationChange::Notice(notice) => Change::Notice(notice),
                 }),
             }
         }
         if let Some(imports) = &mut self.imports {
             imports.settle(now, &mut self.changes);
         }
-        let completeness = self.completeness(now);
+        self.tell(completeness);
+    }
+
+    fn tell(&mut self, completeness: ListsCompleteness) {
         if completeness != self.told {
             self.told = completeness;
             self.changes.push_back(Change::Completeness(completeness));
@@ -214,6 +246,10 @@ impl Imports {
                 JoinEvent::Registered(registration)
             }
             RegistrationChange::Removed(key) => JoinEvent::Lapsed(key),
+            RegistrationChange::Notice(notice) => {
+                changes.push_back(Change::Notice(notice));
+                return;
+            }
         };
         self.join.handle_event(event, now);
     }

@@ -6,7 +6,7 @@
 //! The queue holds one deadline a pool, not one a renewal: a deadline that turns out to be an old one is put back
 //! with the pool's current one. So a renewal costs one lookup, and memory does not grow with the heartbeat's rate.
 
-use super::{Completeness, Lease, PoolKey, PoolRegistration};
+use super::{Completeness, Lease, Notice, PoolKey, PoolRegistration};
 use crate::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
@@ -20,6 +20,8 @@ pub enum RegistrationChange {
     Upserted(Arc<PoolRegistration>),
     /// A pool's lease ran out.
     Removed(PoolKey),
+    /// For the log.
+    Notice(Notice),
 }
 
 /// The registrations of one process.
@@ -48,6 +50,11 @@ impl Registrations {
             deadlines: BinaryHeap::new(),
             changes: VecDeque::new(),
         }
+    }
+
+    /// What it grants.
+    pub const fn lease(&self) -> Lease {
+        self.lease
     }
 
     /// Registers a pool or renews its lease. The same payload again is no change.

@@ -6,6 +6,7 @@ use mcs_core::pools::Completeness::{Estimated, Exact};
 use mcs_core::pools::directory::{Change, Directory, ListsCompleteness, Sizes, Source, WatchNews};
 use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::Naming;
+use mcs_core::pools::storage::Storage;
 use mcs_core::pools::{Completeness, Notice, PoolListing, ReplicaId, RouterReplica};
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ fn drain(directory: &mut Directory) -> Vec<Change> {
 }
 
 fn of_slices(naming: Naming) -> Directory {
-    Directory::new(LEASE, Source::Slices(naming, services()), at(0))
+    Directory::new(Storage::memory(LEASE, at(0)), Source::Slices(naming, services()), at(0))
 }
 
 fn watched(event: SliceEvent) -> WatchNews {
@@ -29,7 +30,8 @@ fn completeness(pools: Completeness, routers: Completeness) -> Change {
 fn with_registrations_pools_are_those_that_registered_and_replicas_are_given() {
     let id = ReplicaId { cluster: ClusterId::new("aws-ohio").unwrap(), replica: "global-router-0".into() };
     let router = RouterReplica { id, url: "http://10.42.0.5:50051/".into() };
-    let mut directory = Directory::new(LEASE, Source::Registrations(vec![router.clone()]), at(0));
+    let mut directory =
+        Directory::new(Storage::memory(LEASE, at(0)), Source::Registrations(vec![router.clone()]), at(0));
     assert!(directory.has_view());
     directory.register(registration("east", "chat"), at(1000));
     let mut seen = drain(&mut directory);

@@ -1,14 +1,28 @@
 //! Flags: which mode uses which, and what is refused.
 
-use global_discovery_service::args::{Args, REGISTRATIONS_HEADING, SLICES_HEADING};
+use global_discovery_service::args::{Args, DYNAMODB_HEADING, REGISTRATIONS_HEADING, SLICES_HEADING};
 use mcs_runtime::args::{GDS, Stop, command, try_parse};
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
-const MODES: [&str; 3] = ["registrations", "karmada", "mcs"];
+/// The values of `--pool-discovery` and of `--registration-storage`, each with each.
+const MODES: [Mode; 6] = [
+    Mode { discovery: "registrations", storage: "memory" },
+    Mode { discovery: "karmada", storage: "memory" },
+    Mode { discovery: "mcs", storage: "memory" },
+    Mode { discovery: "registrations", storage: "dynamodb" },
+    Mode { discovery: "karmada", storage: "dynamodb" },
+    Mode { discovery: "mcs", storage: "dynamodb" },
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Mode {
+    discovery: &'static str,
+    storage: &'static str,
+}
 
 /// A good value of every flag; a new flag must be added here.
-const SAMPLES: [(&str, &str); 18] = [
+const SAMPLES: [(&str, &str); 25] = [
     ("pool-discovery", "mcs"),
     ("registration-storage", "memory"),
     ("lease-duration-secs", "30"),
@@ -20,6 +34,13 @@ const SAMPLES: [(&str, &str); 18] = [
     ("pool-service-suffix", "-relay"),
     ("frontend-service-suffix", "-web"),
     ("frontend-port-name", "https"),
+    ("dynamodb-table", "global-discovery-pools"),
+    ("dynamodb-region", "us-east-2"),
+    ("dynamodb-endpoint", "http://localhost:8000"),
+    ("dynamodb-ensure-table", "true"),
+    ("dynamodb-poll-interval-secs", "1"),
+    ("dynamodb-replication-grace-secs", "0"),
+    ("lease-skew-secs", "5"),
     ("listen", "127.0.0.1:0"),
     ("max-body-bytes", "1000"),
     ("max-connections", "10"),
@@ -29,19 +50,31 @@ const SAMPLES: [(&str, &str); 18] = [
     ("log-format", "json"),
 ];
 
-/// The flags of this program, each with the modes that use it, as `--help` groups them.
-fn flags() -> BTreeMap<String, Vec<&'static str>> {
-    let modes = |heading: Option<&str>| match heading {
-        Some(REGISTRATIONS_HEADING) => vec!["registrations"],
-        Some(SLICES_HEADING) => vec!["karmada", "mcs"],
-        _ => MODES.to_vec(),
-    };
+/// The flags of this program, each with the group in which `--help` has it.
+fn flags() -> BTreeMap<String, String> {
     let command = command::<Args>(&GDS);
     let flags = command.get_arguments().filter_map(|arg| {
         let flag = arg.get_long()?.to_owned();
-        (flag != "help" && flag != "version").then(|| (flag, modes(arg.get_help_heading())))
+        let group = arg.get_help_heading().unwrap_or_default().to_owned();
+        (flag != "help" && flag != "version").then_some((flag, group))
     });
     flags.collect()
+}
+
+/// By which flag a mode refuses those of a group; none that it uses.
+fn refused_by(group: &str, mode: Mode) -> Option<String> {
+    let is_used = match group {
+        REGISTRATIONS_HEADING => mode.discovery == "registrations",
+        SLICES_HEADING => mode.discovery != "registrations",
+        DYNAMODB_HEADING => mode.storage == "dynamodb",
+        _ => true,
+    };
+    let cause = if group == DYNAMODB_HEADING {
+        format!("--registration-storage={}", mode.storage)
+    } else {
+        format!("--pool-discovery={}", mode.discovery)
+    };
+    (!is_used).then_some(cause)
 }
 
 fn sample(flag: &str) -> &'static str {
@@ -50,17 +83,27 @@ fn sample(flag: &str) -> &'static str {
 }
 
 /// A command line that is good for `mode`, without `left_out`.
-fn minimal(mode: &str, left_out: &str) -> Vec<String> {
-    let required: &[&str] = if mode == "registrations" {
-        &[]
-    } else {
-        &["router-namespace", "router-service", "router-port-name"]
-    };
-    let mut args = vec!["global-discovery-service".to_owned(), format!("--pool-discovery={mode}")];
-    let required = required.iter().filter(|flag| **flag != left_out);
+fn minimal(mode: Mode, left_out: &str) -> Vec<String> {
+    let Mode { discovery, storage } = mode;
+    let mut required = Vec::new();
+    if discovery != "registrations" {
+        required.extend(["router-namespace", "router-service", "router-port-name"]);
+    }
+    if storage == "dynamodb" {
+        required.push("dynamodb-table");
+    }
+    let mut args = vec!["global-discovery-service".to_owned(), format!("--pool-discovery={discovery}")];
+    if left_out != "registration-storage" {
+        args.push(format!("--registration-storage={storage}"));
+    }
+    let required = required.into_iter().filter(|flag| *flag != left_out);
     args.extend(required.map(|flag| format!("--{flag}={}", sample(flag))));
     args
 }
+
+const MCS: Mode = Mode { discovery: "mcs", storage: "memory" };
+
+const TABLE: Mode = Mode { discovery: "registrations", storage: "dynamodb" };
 
 fn parse(args: Vec<String>) -> Result<Args, String> {
     try_parse::<Args>(&GDS, args).map_err(|stop| match stop {
@@ -75,20 +118,19 @@ fn refusal(args: &[&str]) -> String {
 
 #[test]
 fn a_mode_takes_the_flags_that_it_uses_and_refuses_all_others() {
-    for (flag, users) in flags() {
-        if flag == "pool-discovery" {
+    for (flag, group) in flags() {
+        if flag == "pool-discovery" || flag == "registration-storage" {
             continue;
         }
         for mode in MODES {
             let mut args = minimal(mode, &flag);
             args.push(format!("--{flag}={}", sample(&flag)));
-            match (parse(args), users.contains(&mode)) {
-                (Ok(_), true) => {}
-                (Err(line), false) => {
-                    let expected = format!("--{flag} is not used with --pool-discovery={mode}");
-                    assert!(line.contains(&expected), "{line}");
+            match (parse(args), refused_by(&group, mode)) {
+                (Ok(_), None) => {}
+                (Err(line), Some(cause)) => {
+                    assert!(line.contains(&format!("--{flag} is not used with {cause};")), "{line}");
                 }
-                (result, _) => panic!("--{flag} with {mode}: {:?}", result.map(|_| "accepted")),
+                (result, _) => panic!("--{flag} with {mode:?}: {:?}", result.map(|_| "accepted")),
             }
         }
     }
@@ -97,7 +139,7 @@ fn a_mode_takes_the_flags_that_it_uses_and_refuses_all_others() {
 #[test]
 fn an_empty_value_is_refused_for_every_flag() {
     for flag in flags().into_keys() {
-        let mut args = minimal("mcs", &flag);
+        let mut args = minimal(Mode { storage: "dynamodb", ..MCS }, &flag);
         args.retain(|arg| !arg.starts_with(&format!("--{flag}=")));
         args.push(format!("--{flag}="));
         let line = parse(args).map(|_| ()).unwrap_err();
@@ -113,12 +155,14 @@ fn help_groups_the_flags_by_mode() {
     let place = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text} is not in\n{help}"));
     let slices = place(SLICES_HEADING);
     assert!(place(REGISTRATIONS_HEADING) < place("--router <") && place("--router <") < slices, "{help}");
-    assert!(slices < place("--pool-service-suffix"), "{help}");
+    let table = place(DYNAMODB_HEADING);
+    assert!(slices < place("--pool-service-suffix") && place("--pool-service-suffix") < table, "{help}");
+    assert!(table < place("--dynamodb-table") && place("--lease-skew-secs") < place("--listen"), "{help}");
 }
 
 #[test]
 fn karmada_and_mcs_require_the_router() {
-    for mode in ["karmada", "mcs"] {
+    for mode in MODES.into_iter().filter(|mode| mode.discovery != "registrations") {
         for flag in ["router-namespace", "router-service", "router-port-name"] {
             let line = parse(minimal(mode, flag)).map(|_| ()).unwrap_err();
             assert!(line.contains(&format!("--{flag} is required")), "{line}");
@@ -127,9 +171,84 @@ fn karmada_and_mcs_require_the_router() {
 }
 
 #[test]
+fn dynamodb_requires_a_table() {
+    let line = parse(minimal(TABLE, "dynamodb-table")).map(|_| ()).unwrap_err();
+    assert!(line.contains("--dynamodb-table is required with --registration-storage=dynamodb"), "{line}");
+}
+
+/// With the defaults that is 2 s and 7.5 s against 15 s and 2 s.
+#[test]
+fn a_renewal_must_be_read_before_the_one_before_it_runs_out() {
+    let with = |more: &[&str]| {
+        let mut args = minimal(TABLE, "");
+        args.extend(more.iter().map(|arg| (*arg).to_owned()));
+        parse(args).map(|_| ())
+    };
+    assert_eq!(with(&[]), Ok(()));
+    let heartbeat = |secs: u64| format!("--heartbeat-interval-secs={secs}");
+    for (flags, last_good, first_bad) in [
+        // 17 s: 1.5 intervals and 2 s.
+        (vec![], heartbeat(9), heartbeat(10)),
+        // 20 s: 1.5 intervals of 9 s and 6 s, or 7 s.
+        (vec!["--lease-skew-secs=5", "--heartbeat-interval-secs=9"], poll(6), poll(7)),
+        (vec!["--heartbeat-interval-secs=10", "--dynamodb-poll-interval-secs=1"], skew(2), skew(1)),
+    ] {
+        let with_one = |more: &str| with(&[&flags[..], &[more]].concat());
+        assert_eq!(with_one(&last_good), Ok(()), "{flags:?} {last_good}");
+        let line = with_one(&first_bad).unwrap_err();
+        let named = ["--dynamodb-poll-interval-secs", "--heartbeat-interval-secs", "--lease-skew-secs"];
+        assert!(named.iter().all(|flag| line.contains(flag)) && line.lines().count() == 1, "{line}");
+    }
+    // The rule is of the table alone.
+    assert!(parse([minimal(MCS, ""), vec![heartbeat(14)]].concat()).is_ok());
+}
+
+fn poll(secs: u64) -> String {
+    format!("--dynamodb-poll-interval-secs={secs}")
+}
+
+fn skew(secs: u64) -> String {
+    format!("--lease-skew-secs={secs}")
+}
+
+#[test]
+fn a_table_is_made_where_a_flag_says_so_alone_or_with_a_value() {
+    let with = |arg: &str| {
+        let mut args = minimal(TABLE, "");
+        args.push(arg.to_owned());
+        parse(args).map(|args| args.table.dynamodb_ensure_table)
+    };
+    assert_eq!(with("--dynamodb-ensure-table"), Ok(Some(true)));
+    assert_eq!(with("--dynamodb-ensure-table=true"), Ok(Some(true)));
+    assert_eq!(with("--dynamodb-ensure-table=false"), Ok(Some(false)));
+    let line = with("--dynamodb-ensure-table=yes").unwrap_err();
+    assert!(line.contains("--dynamodb-ensure-table") && line.lines().count() == 1, "{line}");
+}
+
+#[test]
+fn bad_values_of_the_table_are_refused_in_one_line_that_names_the_flag() {
+    for bad in [
+        "--dynamodb-table=a",
+        "--dynamodb-table=a/b/c",
+        "--dynamodb-region=Mars!",
+        "--dynamodb-endpoint=localhost:8000",
+        "--dynamodb-poll-interval-secs=0",
+        "--dynamodb-poll-interval-secs=2s",
+        "--dynamodb-replication-grace-secs=86401",
+        "--lease-skew-secs=-1",
+    ] {
+        let flag = bad.split('=').next().unwrap();
+        let mut args = minimal(TABLE, flag.trim_start_matches("--"));
+        args.push(bad.to_owned());
+        let line = parse(args).map(|_| ()).unwrap_err();
+        assert!(line.contains(flag) && line.lines().count() == 1, "{bad}: {line}");
+    }
+}
+
+#[test]
 fn a_suffix_may_begin_with_one_dash_and_never_takes_the_next_flag() {
     let with = |more: &[&str]| {
-        let mut args = minimal("mcs", "");
+        let mut args = minimal(MCS, "");
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
         parse(args).map(|args| args.slices.pool_service_suffix.unwrap())
     };
@@ -182,19 +301,19 @@ fn bracketed_ipv6_addresses_are_taken() {
 
 #[test]
 fn the_program_ends_with_code_2_and_one_line_whichever_way_a_bad_flag_came() {
-    for (flag, users) in flags() {
-        for mode in MODES.into_iter().filter(|mode| !users.contains(mode)) {
+    for (flag, group) in flags() {
+        for mode in MODES.into_iter().filter(|mode| refused_by(&group, *mode).is_some()) {
             let args = minimal(mode, "");
             let variable = format!("DYN_GDS_{}", flag.replace('-', "_").to_uppercase());
             let by_flag = format!("--{flag}={}", sample(&flag));
             for output in [run(&args, &[], &[by_flag]), run(&args, &[(&variable, sample(&flag))], &[])] {
                 let line = String::from_utf8(output.stderr).unwrap();
                 let is_told = line.lines().count() == 1 && line.contains(&format!("--{flag} is not used"));
-                assert!(output.status.code() == Some(2) && is_told, "{flag} with {mode}: {line}");
+                assert!(output.status.code() == Some(2) && is_told, "{flag} with {mode:?}: {line}");
             }
         }
     }
-    let empty = run(&minimal("registrations", ""), &[("DYN_GDS_LISTEN", "")], &[]);
+    let empty = run(&minimal(TABLE, ""), &[("DYN_GDS_LISTEN", "")], &[]);
     let line = String::from_utf8(empty.stderr).unwrap();
     assert!(empty.status.code() == Some(2) && line.contains("DYN_GDS_LISTEN"), "{line}");
 }

@@ -11,4 +11,5 @@ mod objects;
 mod program;
 mod service;
 mod slices;
+mod table;
 mod watch;

@@ -1,23 +1,32 @@
 //! The program: it says where it listens, and a signal ends it in order.
 
 use crate::service::{PATIENCE, ask, registration};
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 
-struct Program {
+pub(crate) struct Program {
     child: Child,
     log: Lines<BufReader<ChildStderr>>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Program {
     async fn start(args: &[&str]) -> Self {
+        Self::start_with(args, &[]).await
+    }
+
+    pub(crate) async fn start_with(
+        args: &[impl AsRef<OsStr>],
+        environment: &[(&'static str, String)],
+    ) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_global-discovery-service"))
             .args(["--listen=127.0.0.1:0", "--log-format=json"])
             .args(args)
             .env_clear()
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -36,13 +45,13 @@ impl Program {
         Self { child, log, address }
     }
 
-    async fn signal(&self, name: &str) {
+    pub(crate) async fn signal(&self, name: &str) {
         let id = self.child.id().unwrap().to_string();
         assert!(Command::new("kill").args([name, &id]).status().await.unwrap().success());
     }
 
     /// Its exit code, and what it logged until then.
-    async fn ended(mut self) -> (Option<i32>, String) {
+    pub(crate) async fn ended(mut self) -> (Option<i32>, String) {
         let end = async {
             let mut log = String::new();
             while let Some(line) = self.log.next_line().await.unwrap() {

@@ -1,5 +1,6 @@
 //! The service in this process, and a client of it.
 
+use global_discovery_service::registrations::Storage;
 use global_discovery_service::{Config, Discovery, Failed, http, serve};
 use mcs_core::pools::Lease;
 use mcs_core::time::ManualClock;
@@ -24,12 +25,22 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) async fn start(discovery: Discovery) -> Self {
+        let lease = Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
+        Self::start_over(discovery, Storage::Memory, lease, Arc::default()).await
+    }
+
+    pub(crate) async fn start_over(
+        discovery: Discovery,
+        storage: Storage,
+        lease: Lease,
+        clock: Arc<ManualClock>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), Shutdown::manual());
-        let clock = Arc::new(ManualClock::default());
         let config = Config {
             discovery,
-            lease: Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) },
+            storage,
+            lease,
             http: http::Limits {
                 listener: mcs_runtime::http::Limits::default(),
                 body: 4096,

@@ -7,12 +7,13 @@ use global_discovery_service::{watch, wire};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
-use mcs_core::pools::directory::{Source, WatchNews};
+use mcs_core::pools::directory::{Directory, Source, WatchNews};
 use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Services};
 use mcs_core::pools::slices::SliceId;
+use mcs_core::pools::storage::Storage;
 use mcs_core::pools::{Lease, PoolKey, PoolListing};
-use mcs_core::time::ManualClock;
+use mcs_core::time::{Clock, ManualClock};
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Shutdown;
 use serde_json::Value;
@@ -34,7 +35,12 @@ pub fn play(text: &str) {
         let clock = Arc::new(ManualClock::default());
         let view = Ready::new(shutdown.watch()).wait_for("view");
         let lease = Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
-        let driver = Driver::new(lease, Source::Slices(naming, services()), clock.clone(), view);
+        let directory = Directory::new(
+            Storage::memory(lease, clock.elapsed()),
+            Source::Slices(naming, services()),
+            clock.elapsed(),
+        );
+        let driver = Driver::new(directory, clock.clone(), view);
         let tell = |event| driver.handle_watch(WatchNews::Event(event));
         assert!(driver.pools().is_none() && driver.routers().is_none());
         tell(SliceEvent::Init);

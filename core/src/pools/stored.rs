@@ -1,0 +1,470 @@
+//! Registrations that replicas of the service share in a table, as one of them sees them.
+//!
+//! The machine is fed with what was read of the table and with its own writes. It holds each pool's last renewal, and
+//! says what follows for the list.
+//!
+//! **How long a pool is listed.** `renewed_at` is by the wall clock of whoever wrote the item, and is compared with the
+//! reader's once, when the renewal is first seen: a pool is live while `renewed_at + lease + skew` has not passed, with
+//! the lease that the item grants. What is left of that is counted on the clock that no one sets, so a jump of the wall
+//! clock ends no lease. Two facts that need no wall clock bound it: a renewal was made before it was seen, so it holds
+//! for lease + skew after that at most; and one that came into the own region's part of the table since the read before
+//! holds for a lease after that read at least. An item that was written through another region stays listed for
+//! the replication grace past its end, since its renewals may be on their way; meanwhile the list is estimated.
+//!
+//! **A view never goes back.** Of one pool the latest renewal counts. An earlier one is an old state that a read saw, or a
+//! write that lost; one that moves on while it is behind is of a writer whose clock is, and counts.
+//!
+//! **Completeness.** The list is exact when the last read is a short time ago and one lease has passed since the first
+//! read, and since the last time that none succeeded for longer than renewals bridge: until then relays may not have
+//! registered again.
+//!
+//! Rejected: comparing with the wall clock at each look (an hour's jump ends all leases); the sum of all reads without
+//! "at least" (a replica whose clock is ahead lists nobody's pools but its own); removing what a read lacks (a read may
+//! be from before the write).
+
+use super::registrations::RegistrationChange;
+use super::{Completeness, Lease, Notice, PoolKey, PoolRegistration};
+use crate::ids::Region;
+use crate::time::Timestamp;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+mod reads;
+mod relays;
+
+use reads::Reads;
+use relays::Replaced;
+
+/// How one replica uses the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What it grants.
+    pub lease: Lease,
+    /// How far the wall clocks of two replicas may be apart without an effect.
+    pub skew: Duration,
+    /// How much longer pools are listed that were written through another region.
+    pub grace: Duration,
+    /// How often the table is read.
+    pub poll_interval: Duration,
+    /// The region that it writes through.
+    pub region: Region,
+}
+
+impl Settings {
+    /// A renewal is not written where one of the same was made within this: half a heartbeat interval.
+    pub fn skip_window(&self) -> Duration {
+        self.lease.heartbeat_interval / 2
+    }
+
+    /// Two renewals of a live pool that reach the table are at most so far apart.
+    pub fn longest_pause(&self) -> Duration {
+        self.lease.heartbeat_interval + self.skip_window()
+    }
+
+    /// How old a view may be and still have a renewal of each live pool; none when it never has.
+    pub fn bridged(&self) -> Option<Duration> {
+        (self.lease.duration + self.skew).checked_sub(self.longest_pause()).filter(|left| !left.is_zero())
+    }
+}
+
+/// A moment on somebody's wall clock, in milliseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WallMoment(i64);
+
+impl WallMoment {
+    /// The moment `millis` milliseconds after 1970.
+    pub const fn from_unix_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// The millisecond in which so many nanoseconds have passed since 1970; the nearest that can be counted.
+    pub fn from_unix_nanos(nanos: i128) -> Self {
+        let millis = nanos.div_euclid(1_000_000);
+        Self(i64::try_from(millis).unwrap_or(if millis < 0 { i64::MIN } else { i64::MAX }))
+    }
+
+    /// Milliseconds since 1970.
+    pub const fn unix_millis(self) -> i64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; none when it is before it.
+    pub fn since(self, earlier: Self) -> Option<Duration> {
+        let passed = i128::from(self.0) - i128::from(earlier.0);
+        u64::try_from(passed).ok().map(Duration::from_millis)
+    }
+}
+
+/// An item of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredItem {
+    /// What was registered.
+    pub registration: Arc<PoolRegistration>,
+    /// When that was, by its writer's clock.
+    pub renewed_at: WallMoment,
+    /// The lease that its writer granted.
+    pub lease: Duration,
+    /// The region that it was written through.
+    pub region: Region,
+}
+
+impl StoredItem {
+    fn is_same_renewal(&self, other: &Self) -> bool {
+        let Self { registration, renewed_at, lease, region } = self;
+        (*renewed_at, *lease, region) == (other.renewed_at, other.lease, &other.region)
+            && registration.says_the_same(&other.registration)
+    }
+}
+
+/// An item that cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its key, for people.
+    pub item: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// The table, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRead {
+    /// When the read began.
+    pub began: Timestamp,
+    /// What could be decoded.
+    pub items: Vec<StoredItem>,
+    /// What could not.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// What happened between this replica and the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableNews {
+    /// It was read.
+    Read(TableRead),
+    /// A part of it was not read. What was, counts: a renewal is one, wherever the rest is.
+    ReadInPart(TableRead),
+    /// This replica wrote a registration.
+    Written {
+        /// Which.
+        registration: Arc<PoolRegistration>,
+        /// What it wrote as `renewed_at`.
+        renewed_at: WallMoment,
+        /// When the write began.
+        began: Timestamp,
+    },
+}
+
+/// The registrations in a table, as one replica sees them.
+#[derive(Debug)]
+pub struct StoredRegistrations {
+    settings: Settings,
+    reads: Reads,
+    entries: BTreeMap<PoolKey, Known>,
+    /// When each listed pool's phase ends.
+    deadlines: BTreeSet<(Timestamp, PoolKey)>,
+    in_grace: usize,
+    /// Items that the last read could not decode, with what is wrong with them.
+    unreadable: BTreeMap<String, String>,
+    changes: VecDeque<RegistrationChange>,
+}
+
+/// What is known of a pool.
+#[derive(Debug)]
+struct Known {
+    item: StoredItem,
+    /// When this renewal was first seen.
+    seen: Timestamp,
+    ends: Ends,
+    phase: Phase,
+    /// An earlier renewal, which the last read showed instead.
+    behind: Option<WallMoment>,
+    /// The last read that showed the pool, by its number.
+    read: u64,
+    replaced: Replaced,
+}
+
+/// How long a renewal holds.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    live: Timestamp,
+    listed: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Live,
+    /// Its lease has run out in another region, and a renewal may be on its way.
+    Grace,
+    /// It is in the table and not listed.
+    Lapsed,
+}
+
+/// When and how an item was seen.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    now: Timestamp,
+    wall: WallMoment,
+    /// It was made after this, where that is known.
+    after: Option<Timestamp>,
+}
+
+impl Known {
+    /// When its phase ends; none that has none.
+    const fn deadline(&self) -> Option<Timestamp> {
+        match self.phase {
+            Phase::Live => Some(self.ends.live),
+            Phase::Grace => Some(self.ends.listed),
+            Phase::Lapsed => None,
+        }
+    }
+}
+
+impl StoredRegistrations {
+    /// Of a table that was not read yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            reads: Reads::default(),
+            entries: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            in_grace: 0,
+            unreadable: BTreeMap::new(),
+            changes: VecDeque::new(),
+        }
+    }
+
+    /// What this replica grants.
+    pub const fn lease(&self) -> Lease {
+        self.settings.lease
+    }
+
+    /// Takes in what happened, `now` and at the same moment `wall` on this replica's wall clock.
+    pub fn handle_news(&mut self, news: TableNews, now: Timestamp, wall: WallMoment) {
+        self.handle_timeout(now);
+        match news {
+            TableNews::Read(read) => self.read(read, now, wall),
+            TableNews::ReadInPart(read) => {
+                let sight = Sight { now, wall, after: self.reads.last_began() };
+                for item in read.items {
+                    self.shown(item, self.reads.number(), read.began, sight);
+                }
+                self.reads.failed();
+            }
+            TableNews::Written { registration, renewed_at, began } => {
+                let Settings { lease, region, .. } = &self.settings;
+                let (lease, region) = (lease.duration, region.clone());
+                let sight = Sight { now, wall, after: Some(began) };
+                let is_behind = |known: &Known| known.item.renewed_at > renewed_at;
+                if !self.entries.get(&registration.key).is_some_and(is_behind) {
+                    self.take(StoredItem { registration, renewed_at, lease, region }, sight);
+                }
+            }
+        }
+    }
+
+    /// Whether `registration` need not be written: the table has the same, written through this region with a lease no
+    /// shorter than this replica's, and renewed less than half a heartbeat interval ago.
+    pub fn is_renewed(&self, registration: &PoolRegistration, wall: WallMoment) -> bool {
+        let Some(known) = self.entries.get(&registration.key) else { return false };
+        let item = &known.item;
+        known.phase == Phase::Live
+            && known.behind.is_none()
+            && item.region == self.settings.region
+            && item.lease >= self.settings.lease.duration
+            && wall.since(item.renewed_at).is_some_and(|age| age < self.settings.skip_window())
+            && item.registration.says_the_same(registration)
+    }
+
+    /// Ends what has run out.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some((deadline, _)) = self.deadlines.first()
+            && deadline.has_passed(now)
+            && let Some((_, key)) = self.deadlines.pop_first()
+        {
+            let Some(known) = self.entries.get_mut(&key) else { continue };
+            self.in_grace -= usize::from(known.phase == Phase::Grace);
+            if known.ends.listed.has_passed(now) {
+                known.phase = Phase::Lapsed;
+                self.changes.push_back(RegistrationChange::Removed(key));
+            } else {
+                known.phase = Phase::Grace;
+                self.in_grace += 1;
+                self.deadlines.insert((known.ends.listed, key));
+            }
+        }
+    }
+
+    /// When to call [`StoredRegistrations::handle_timeout`] next, at the latest.
+    pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
+        let lease = self.deadlines.first().map(|(deadline, _)| *deadline);
+        lease.into_iter().chain(self.reads.poll_timeout(&self.settings, now)).min()
+    }
+
+    /// The next step of the list; ask until there is none.
+    pub fn next_change(&mut self) -> Option<RegistrationChange> {
+        self.changes.pop_front()
+    }
+
+    /// What is listed, by key.
+    pub fn listed(&self) -> impl Iterator<Item = &Arc<PoolRegistration>> {
+        let listed = self.entries.values().filter(|known| known.phase != Phase::Lapsed);
+        listed.map(|known| &known.item.registration)
+    }
+
+    /// How many pools are listed.
+    pub fn len(&self) -> usize {
+        self.deadlines.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.deadlines.is_empty()
+    }
+
+    /// Whether the table was read once.
+    pub const fn has_view(&self) -> bool {
+        self.reads.has_view()
+    }
+
+    /// How old the view is; none before the first read.
+    pub fn age(&self, now: Timestamp) -> Option<Duration> {
+        self.reads.age(now)
+    }
+
+    /// Whether every live pool is listed.
+    pub fn completeness(&self, now: Timestamp) -> Completeness {
+        self.reads.completeness(&self.settings, now).and(Completeness::exact_if(self.in_grace == 0))
+    }
+
+    fn read(&mut self, read: TableRead, now: Timestamp, wall: WallMoment) {
+        let TableRead { began, items, unreadable } = read;
+        let sight = Sight { now, wall, after: self.reads.last_began() };
+        let number = self.reads.succeeded(&self.settings, began, now);
+        for item in items {
+            self.shown(item, number, began, sight);
+        }
+        self.entries.retain(|_, known| known.phase != Phase::Lapsed || known.read == number);
+        self.tell_unreadable(unreadable);
+    }
+
+    /// Takes an item of a read.
+    fn shown(&mut self, item: StoredItem, read: u64, began: Timestamp, mut sight: Sight) {
+        let key = item.registration.key.clone();
+        if !self.entries.contains_key(&key) {
+            sight.after = None;
+        } else if let Some(known) = self.entries.get_mut(&key) {
+            known.read = read;
+            let is_same = item.is_same_renewal(&known.item);
+            if is_same {
+                known.behind = None;
+            }
+            // What was seen after the read began need not be in it.
+            if is_same || (item.renewed_at <= known.item.renewed_at && !known.seen.has_passed(began)) {
+                return;
+            }
+            if item.renewed_at < known.item.renewed_at {
+                let before = known.behind.replace(item.renewed_at);
+                if before.is_none_or(|before| item.renewed_at <= before) {
+                    return;
+                }
+            }
+        }
+        self.take(item, sight);
+        if let Some(known) = self.entries.get_mut(&key) {
+            known.read = read;
+        }
+    }
+
+    /// Takes a renewal that was not seen before.
+    fn take(&mut self, mut item: StoredItem, sight: Sight) {
+        let now = sight.now;
+        let key = item.registration.key.clone();
+        let ends = self.ends(&item, sight);
+        let phase = match ends {
+            Ends { live, .. } if !live.has_passed(now) => Phase::Live,
+            Ends { listed, .. } if !listed.has_passed(now) => Phase::Grace,
+            Ends { .. } => Phase::Lapsed,
+        };
+        let mut is_news = true;
+        match self.entries.entry(key.clone()) {
+            Entry::Vacant(free) => {
+                let upserted = item.registration.clone();
+                let (behind, replaced) = (None, Replaced::default());
+                free.insert(Known { item, seen: now, ends, phase, behind, read: 0, replaced });
+                if phase != Phase::Lapsed {
+                    self.changes.push_back(RegistrationChange::Upserted(upserted));
+                }
+            }
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                if let Some(deadline) = known.deadline() {
+                    self.deadlines.remove(&(deadline, key.clone()));
+                }
+                self.in_grace -= usize::from(known.phase == Phase::Grace);
+                if known.item.registration.says_the_same(&item.registration) {
+                    item.registration = known.item.registration.clone();
+                    is_news = known.phase == Phase::Lapsed;
+                } else if known.replaced.turns_back(
+                    &known.item.registration,
+                    &item.registration,
+                    now,
+                    item.lease,
+                ) {
+                    self.changes.push_back(RegistrationChange::Notice(Notice::RelaysDisagree(key.clone())));
+                }
+                let was_listed = known.phase != Phase::Lapsed;
+                (known.item, known.seen, known.ends, known.phase, known.behind) =
+                    (item, now, ends, phase, None);
+                match (phase, was_listed) {
+                    (Phase::Lapsed, true) => self.changes.push_back(RegistrationChange::Removed(key.clone())),
+                    (Phase::Lapsed, false) => {}
+                    _ if is_news => {
+                        let upserted = known.item.registration.clone();
+                        self.changes.push_back(RegistrationChange::Upserted(upserted));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        match phase {
+            Phase::Live => drop(self.deadlines.insert((ends.live, key))),
+            Phase::Grace => {
+                self.in_grace += 1;
+                self.deadlines.insert((ends.listed, key));
+            }
+            Phase::Lapsed => {}
+        }
+    }
+
+    /// How long a renewal holds that is seen so.
+    fn ends(&mut self, item: &StoredItem, sight: Sight) -> Ends {
+        let Sight { now, wall, after } = sight;
+        let (holds, is_own) = (item.lease + self.settings.skew, item.region == self.settings.region);
+        // Of the future: it was made at this moment at the latest.
+        let age = wall.since(item.renewed_at).unwrap_or_default();
+        let by_wall = |allowed: Duration| now + allowed.saturating_sub(age);
+        let at_least = after.filter(|_| is_own).map_or(Timestamp::ZERO, |after| after + item.lease);
+        let live = by_wall(holds).max(at_least);
+        let grace = if is_own { Duration::ZERO } else { self.settings.grace };
+        let listed = by_wall(holds + grace).max(live);
+        if after.is_some() && listed.has_passed(now) {
+            // It was on its way for longer than the grace, or a clock is wrong: others may be too.
+            self.reads.doubt(now + self.settings.lease.duration);
+        }
+        Ends { live, listed }
+    }
+
+    fn tell_unreadable(&mut self, unreadable: Vec<Unreadable>) {
+        let mut found = BTreeMap::new();
+        for Unreadable { item, problem } in unreadable {
+            if self.unreadable.get(&item) != Some(&problem) {
+                let notice = Notice::UnreadableItem { item: item.clone(), problem: problem.clone() };
+                self.changes.push_back(RegistrationChange::Notice(notice));
+            }
+            found.insert(item, problem);
+        }
+        self.unreadable = found;
+    }
+}

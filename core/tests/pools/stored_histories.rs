@@ -1,0 +1,342 @@
+//! Random histories of replicas in two regions over one table, with clocks that differ, lag, cuts, outages, lost reads and
+//! lost writes: a complete list lacks no live pool, and no list keeps a dead one.
+
+use super::build::{LEASE, at, registration};
+use mcs_core::ids::Region;
+use mcs_core::pools::Completeness::Exact;
+use mcs_core::pools::registrations::RegistrationChange;
+use mcs_core::pools::stored::{Settings, StoredItem, StoredRegistrations, TableNews, TableRead, WallMoment};
+use mcs_core::pools::{PoolKey, PoolRegistration};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// As many are tried, or as `SEEDS` says.
+const SEEDS: u64 = 150;
+/// How long a history is, in milliseconds, as all that follows.
+const LENGTH: u64 = 240_000;
+const STEP: usize = 100;
+const POOLS: usize = 4;
+
+const HEARTBEAT: u64 = 5_000;
+const HOLDS: u64 = 17_000;
+const SKEW: u64 = 2_000;
+const GRACE: u64 = 60_000;
+const POLL: u64 = 2_000;
+
+#[test]
+fn a_complete_list_lacks_no_live_pool_and_no_list_keeps_a_dead_one() {
+    let mut looks = Looks::default();
+    let seeds = std::env::var("SEEDS").ok().map_or(SEEDS, |seeds| seeds.parse().unwrap());
+    for seed in 0..seeds {
+        let mut history = History::new(seed);
+        for now in (0..LENGTH).step_by(STEP) {
+            history.step(now);
+            history.check(now, &mut looks);
+        }
+        looks.skipped += history.skipped;
+    }
+    // The histories are such that this is worth something.
+    let Looks { live_in_exact, dead, lingering, estimated, skipped } = looks;
+    assert!(live_in_exact > seeds * 2_000 && dead > seeds * 1_000 && skipped > seeds * 10, "{looks:?}");
+    assert!(lingering > seeds * 100 && estimated > seeds * 1_000, "{looks:?}");
+}
+
+/// What was looked at.
+#[derive(Debug, Default)]
+struct Looks {
+    /// Live pools in complete lists.
+    live_in_exact: u64,
+    /// Pools that no list may have any more.
+    dead: u64,
+    /// Pools that are listed though they died.
+    lingering: u64,
+    /// Lists that are not complete.
+    estimated: u64,
+    /// Registrations that were not written.
+    skipped: u64,
+}
+
+struct History {
+    seed: u64,
+    random: StdRng,
+    regions: [Part; 2],
+    replicas: Vec<Replica>,
+    pools: Vec<Pool>,
+    skipped: u64,
+}
+
+/// An item, with the moment of its write, by which the later one of two stands.
+type Dated = (u64, StoredItem);
+
+/// The table as one region has it.
+#[derive(Default)]
+struct Part {
+    items: BTreeMap<PoolKey, Dated>,
+    /// From the other region, with when it arrives.
+    coming: Vec<(u64, Dated)>,
+    is_down_until: u64,
+    /// Nothing arrives before.
+    is_cut_until: u64,
+}
+
+impl Part {
+    fn put(&mut self, dated: Dated) {
+        let key = dated.1.registration.key.clone();
+        if self.items.get(&key).is_none_or(|(then, _)| *then <= dated.0) {
+            self.items.insert(key, dated);
+        }
+    }
+
+    fn receive(&mut self, now: u64) {
+        if self.is_cut_until > now {
+            return;
+        }
+        let (arrived, coming) =
+            std::mem::take(&mut self.coming).into_iter().partition(|(due, _)| *due <= now);
+        self.coming = coming;
+        let arrived: Vec<(u64, Dated)> = arrived;
+        arrived.into_iter().for_each(|(_, dated)| self.put(dated));
+    }
+}
+
+struct Replica {
+    stored: StoredRegistrations,
+    region: usize,
+    /// How far its wall clock is ahead.
+    ahead: i64,
+    next_read: u64,
+    /// A read under way: when it ends, and what it gives.
+    reading: Option<(u64, TableNews)>,
+    /// When the last read that succeeded began.
+    read: Option<u64>,
+    /// What the changes so far make of the list.
+    listed: BTreeSet<PoolKey>,
+}
+
+impl Replica {
+    fn new(random: &mut StdRng, number: usize) -> Self {
+        let millis = Duration::from_millis;
+        let stored = StoredRegistrations::new(Settings {
+            lease: LEASE,
+            skew: millis(SKEW),
+            grace: millis(GRACE),
+            poll_interval: millis(POLL),
+            region: region(number),
+        });
+        let (ahead, next_read) = (random.random_range(-1_000..=1_000), random.random_range(0..POLL));
+        let listed = BTreeSet::new();
+        Self { stored, region: number, ahead, next_read, reading: None, read: None, listed }
+    }
+
+    fn wall(&self, now: u64) -> WallMoment {
+        WallMoment::from_unix_millis(1_700_000_000_000 + i64::try_from(now).unwrap() + self.ahead)
+    }
+
+    fn tell(&mut self, news: TableNews, now: u64) {
+        let wall = self.wall(now);
+        self.stored.handle_news(news, at(now), wall);
+    }
+
+    /// Begins a read when it is time to, and ends it some time later.
+    fn step(&mut self, part: &Part, now: u64, random: &mut StdRng) {
+        if let Some((_, news)) = self.reading.take_if(|(ends, _)| *ends <= now) {
+            if let TableNews::Read(read) = &news {
+                self.read = Some(read.began.as_nanos() / 1_000_000);
+            }
+            self.tell(news, now);
+        }
+        if self.reading.is_some() || self.next_read > now {
+            return;
+        }
+        self.next_read = now + POLL;
+        let items = part.items.values().map(|(_, item)| item.clone());
+        let fails = part.is_down_until > now || random.random_bool(0.01);
+        let items = if fails { items.filter(|_| random.random_bool(0.5)).collect() } else { items.collect() };
+        let read = TableRead { began: at(now), items, unreadable: Vec::new() };
+        let news = if fails { TableNews::ReadInPart(read) } else { TableNews::Read(read) };
+        self.reading = Some((now + random.random_range(0..600), news));
+    }
+
+    /// Makes the list of its changes.
+    fn follow(&mut self) {
+        while let Some(change) = self.stored.next_change() {
+            match change {
+                RegistrationChange::Upserted(registration) => {
+                    self.listed.insert(registration.key.clone());
+                }
+                RegistrationChange::Removed(key) => assert!(self.listed.remove(&key), "{key} was not listed"),
+                RegistrationChange::Notice(notice) => panic!("{notice}"),
+            }
+        }
+    }
+}
+
+struct Pool {
+    registration: PoolRegistration,
+    is_alive: bool,
+    /// Where its relays are.
+    home: usize,
+    changes_at: u64,
+    next_beat: u64,
+    /// Since when all of its heartbeats were taken.
+    taken_since: Option<u64>,
+    /// Since when each region has a write that was made after that.
+    visible: [Option<u64>; 2],
+    /// When it was last written through each region.
+    written: [Option<u64>; 2],
+}
+
+impl Pool {
+    fn new(number: usize) -> Self {
+        Self {
+            registration: registration("east", &format!("pool-{number}")),
+            is_alive: false,
+            home: 0,
+            changes_at: 0,
+            next_beat: 0,
+            taken_since: None,
+            visible: [None; 2],
+            written: [None; 2],
+        }
+    }
+
+    /// All of its heartbeats are taken, and the replica has had a read that shows it.
+    fn is_live_for(&self, replica: &Replica) -> bool {
+        let visible = self.taken_since.and(self.visible[replica.region]);
+        self.is_alive && visible.is_some_and(|since| replica.read.is_some_and(|read| read >= since))
+    }
+
+    /// The last write was so long ago that nothing excuses listing it.
+    fn is_dead_for(&self, replica: &Replica, now: u64) -> bool {
+        let is_over = |region: usize, holds: u64| {
+            self.written[region].is_none_or(|written| now >= written + holds + SKEW)
+        };
+        is_over(replica.region, HOLDS) && is_over(1 - replica.region, HOLDS + GRACE)
+    }
+}
+
+fn region(number: usize) -> Region {
+    Region::new(["us-east-2", "eu-west-1"][number]).unwrap()
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let replicas = [0, 0, 1].map(|region| Replica::new(&mut random, region)).into();
+        let pools = (0..POOLS).map(Pool::new).collect();
+        Self { seed, random, regions: Default::default(), replicas, pools, skipped: 0 }
+    }
+
+    fn step(&mut self, now: u64) {
+        for part in &mut self.regions {
+            if self.random.random_bool(0.000_3) {
+                part.is_down_until = now + self.random.random_range(1_000..30_000);
+            }
+            // Longer than the grace nothing is promised.
+            if part.is_cut_until + 30_000 <= now && self.random.random_bool(0.000_5) {
+                part.is_cut_until = now + self.random.random_range(5_000..50_000);
+            }
+            part.receive(now);
+        }
+        for number in 0..self.pools.len() {
+            self.live(number, now);
+        }
+        for pool in &mut self.pools {
+            let Some(since) = pool.taken_since else { continue };
+            for (part, visible) in self.regions.iter().zip(&mut pool.visible) {
+                let is_visible =
+                    part.items.get(&pool.registration.key).is_some_and(|(then, _)| *then >= since);
+                if is_visible {
+                    visible.get_or_insert(now);
+                }
+            }
+        }
+        for replica in &mut self.replicas {
+            replica.step(&self.regions[replica.region], now, &mut self.random);
+        }
+    }
+
+    /// A pool lives, dies, and sends heartbeats.
+    fn live(&mut self, number: usize, now: u64) {
+        let pool = &mut self.pools[number];
+        if pool.changes_at <= now {
+            pool.is_alive = !pool.is_alive;
+            pool.home = self.random.random_range(0..2);
+            pool.changes_at = now + self.random.random_range(10_000..100_000);
+            pool.next_beat = now;
+            (pool.taken_since, pool.visible) = (None, [None; 2]);
+        }
+        if !pool.is_alive || pool.next_beat > now {
+            return;
+        }
+        // There may be several relays.
+        pool.next_beat = now + self.random.random_range(HEARTBEAT / 5..=HEARTBEAT);
+        let chosen = if pool.home == 0 { self.random.random_range(0..2) } else { 2 };
+        let is_taken = self.register(number, chosen, now);
+        let pool = &mut self.pools[number];
+        if is_taken {
+            pool.taken_since.get_or_insert(now);
+        } else {
+            (pool.taken_since, pool.visible) = (None, [None; 2]);
+        }
+    }
+
+    /// A heartbeat at a replica; says whether it is taken.
+    fn register(&mut self, number: usize, chosen: usize, now: u64) -> bool {
+        let (replica, pool) = (&mut self.replicas[chosen], &mut self.pools[number]);
+        replica.stored.handle_timeout(at(now));
+        if replica.read.is_none() {
+            return false;
+        }
+        let (own, renewed_at) = (replica.region, replica.wall(now));
+        if replica.stored.is_renewed(&pool.registration, renewed_at) {
+            self.skipped += 1;
+            return true;
+        }
+        if self.regions[own].is_down_until > now {
+            return false;
+        }
+        let registration = Arc::new(pool.registration.clone());
+        let (lease, region) = (LEASE.duration, region(own));
+        let item = StoredItem { registration: registration.clone(), renewed_at, lease, region };
+        pool.written[own] = Some(now);
+        self.regions[own].put((now, item.clone()));
+        let arrives = now + self.random.random_range(0..3_000);
+        self.regions[1 - own].coming.push((arrives, (now, item)));
+        // Or the answer is lost.
+        let is_answered = self.random.random_bool(0.95);
+        if is_answered {
+            replica.tell(TableNews::Written { registration, renewed_at, began: at(now) }, now);
+        }
+        is_answered
+    }
+
+    fn check(&mut self, now: u64, looks: &mut Looks) {
+        for (number, replica) in self.replicas.iter_mut().enumerate() {
+            replica.stored.handle_timeout(at(now));
+            replica.follow();
+            let listed: BTreeSet<_> = replica.stored.listed().map(|one| one.key.clone()).collect();
+            assert_eq!(listed, replica.listed, "seed {}: the list is what its changes make of it", self.seed);
+            assert_eq!(listed.len(), replica.stored.len());
+            let is_exact = replica.stored.completeness(at(now)) == Exact;
+            looks.estimated += u64::from(!is_exact);
+            for pool in &self.pools {
+                let key = &pool.registration.key;
+                let is_listed = listed.contains(key);
+                let place = format_args!("seed {}, replica {number}, {now} ms, {key}", self.seed);
+                if is_exact && pool.is_live_for(replica) {
+                    assert!(is_listed, "{place}: a complete list lacks a live pool");
+                    looks.live_in_exact += 1;
+                }
+                if pool.is_dead_for(replica, now) {
+                    assert!(!is_listed, "{place}: a dead pool is listed");
+                    looks.dead += 1;
+                }
+                looks.lingering += u64::from(is_listed && !pool.is_alive);
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Where registrations are kept: the one place that knows which storage there is.
+
+use crate::driver::Driver;
+use mcs_core::pools::storage::Storage as Machine;
+use mcs_core::pools::{Lease, PoolRegistration};
+use mcs_core::time::Timestamp;
+use std::sync::Arc;
+
+pub mod dynamodb;
+
+/// Where registrations are kept.
+#[derive(Clone, Debug)]
+pub enum Storage {
+    /// In this process.
+    Memory,
+    /// In a table of DynamoDB.
+    DynamoDb(dynamodb::Config),
+}
+
+impl Storage {
+    /// What decides about them.
+    pub(crate) fn machine(&self, lease: Lease, now: Timestamp) -> Machine {
+        match self {
+            Self::Memory => Machine::memory(lease, now),
+            Self::DynamoDb(config) => Machine::table(config.settings(lease)),
+        }
+    }
+}
+
+/// Takes registrations. Cheap to clone.
+#[derive(Clone)]
+pub enum Registrar {
+    /// Into the memory of this process.
+    Memory(Arc<Driver>),
+    /// Into a table of DynamoDB.
+    DynamoDb(Arc<dynamodb::Table>),
+}
+
+/// Why a registration was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotKept {
+    /// The store did not take it; why is in the log.
+    #[error("the registration is not kept, register again on the next heartbeat: the table {0}")]
+    Store(&'static str),
+    /// The store takes none of this size.
+    #[error(
+        "the registration has {bytes} bytes as it is stored, and the store takes at most {most}: shorten its lists"
+    )]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The largest that is taken.
+        most: usize,
+    },
+}
+
+impl Registrar {
+    /// Registers a pool or renews its lease.
+    ///
+    /// # Errors
+    /// The storage does not take it.
+    pub async fn register(&self, registration: PoolRegistration) -> Result<(), NotKept> {
+        match self {
+            Self::Memory(driver) => {
+                driver.register(registration);
+                Ok(())
+            }
+            Self::DynamoDb(table) => table.register(registration).await,
+        }
+    }
+}
