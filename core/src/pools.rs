@@ -295,6 +295,21 @@ pub enum Notice {
         "the relays of pool {0} register different payloads, of which the last one is listed: configure them alike"
     )]
     RelaysDisagree(PoolKey),
+    /// A renewal came that cannot be as old or as new as its writer's clock says.
+    #[error(
+        "pool {key} was renewed through {region} by a clock that is {apart:?} or more from the one here, where {skew:?} \
+         are allowed: synchronise the clocks of the replicas"
+    )]
+    ClocksApart {
+        /// The pool.
+        key: PoolKey,
+        /// The region of the writer.
+        region: crate::ids::Region,
+        /// How far the clocks are apart at least.
+        apart: Duration,
+        /// How far they may be.
+        skew: Duration,
+    },
     /// Something else wrote it, or a later release.
     #[error("item {item} of the table cannot be read and is left out: {problem}")]
     UnreadableItem {

@@ -18,8 +18,8 @@
 //! read, and since the last time that none succeeded for longer than renewals bridge: until then relays may not have
 //! registered again.
 //!
-//! Rejected: comparing with the wall clock at each look (an hour's jump ends all leases); the sum of all reads without
-//! "at least" (a replica whose clock is ahead lists nobody's pools but its own); removing what a read lacks (a read may
+//! Rejected: comparing with the wall clock at each look (an hour's jump ends all leases); no lower bound
+//! (a replica whose clock is ahead lists nobody's pools but its own); removing what a read lacks (a read may
 //! be from before the write).
 
 use super::registrations::RegistrationChange;
@@ -31,11 +31,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod ends;
 mod reads;
 mod relays;
+mod table;
 
+use ends::{Ends, Phase, Sight};
 use reads::Reads;
 use relays::Replaced;
+pub use table::{StoredItem, TableNews, TableRead, Unreadable, WallMoment};
 
 /// How one replica uses the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,93 +73,6 @@ impl Settings {
     }
 }
 
-/// A moment on somebody's wall clock, in milliseconds since 1970-01-01T00:00:00Z.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WallMoment(i64);
-
-impl WallMoment {
-    /// The moment `millis` milliseconds after 1970.
-    pub const fn from_unix_millis(millis: i64) -> Self {
-        Self(millis)
-    }
-
-    /// The millisecond in which so many nanoseconds have passed since 1970; the nearest that can be counted.
-    pub fn from_unix_nanos(nanos: i128) -> Self {
-        let millis = nanos.div_euclid(1_000_000);
-        Self(i64::try_from(millis).unwrap_or(if millis < 0 { i64::MIN } else { i64::MAX }))
-    }
-
-    /// Milliseconds since 1970.
-    pub const fn unix_millis(self) -> i64 {
-        self.0
-    }
-
-    /// How long after `earlier` this is; none when it is before it.
-    pub fn since(self, earlier: Self) -> Option<Duration> {
-        let passed = i128::from(self.0) - i128::from(earlier.0);
-        u64::try_from(passed).ok().map(Duration::from_millis)
-    }
-}
-
-/// An item of the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredItem {
-    /// What was registered.
-    pub registration: Arc<PoolRegistration>,
-    /// When that was, by its writer's clock.
-    pub renewed_at: WallMoment,
-    /// The lease that its writer granted.
-    pub lease: Duration,
-    /// The region that it was written through.
-    pub region: Region,
-}
-
-impl StoredItem {
-    fn is_same_renewal(&self, other: &Self) -> bool {
-        let Self { registration, renewed_at, lease, region } = self;
-        (*renewed_at, *lease, region) == (other.renewed_at, other.lease, &other.region)
-            && registration.says_the_same(&other.registration)
-    }
-}
-
-/// An item that cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    /// Its key, for people.
-    pub item: String,
-    /// What is wrong with it.
-    pub problem: String,
-}
-
-/// The table, as it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableRead {
-    /// When the read began.
-    pub began: Timestamp,
-    /// What could be decoded.
-    pub items: Vec<StoredItem>,
-    /// What could not.
-    pub unreadable: Vec<Unreadable>,
-}
-
-/// What happened between this replica and the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TableNews {
-    /// It was read.
-    Read(TableRead),
-    /// A part of it was not read. What was, counts: a renewal is one, wherever the rest is.
-    ReadInPart(TableRead),
-    /// This replica wrote a registration.
-    Written {
-        /// Which.
-        registration: Arc<PoolRegistration>,
-        /// What it wrote as `renewed_at`.
-        renewed_at: WallMoment,
-        /// When the write began.
-        began: Timestamp,
-    },
-}
-
 /// The registrations in a table, as one replica sees them.
 #[derive(Debug)]
 pub struct StoredRegistrations {
@@ -165,6 +82,8 @@ pub struct StoredRegistrations {
     /// When each listed pool's phase ends.
     deadlines: BTreeSet<(Timestamp, PoolKey)>,
     in_grace: usize,
+    /// While clocks are apart, that was told already.
+    clocks_told_until: Timestamp,
     /// Items that the last read could not decode, with what is wrong with them.
     unreadable: BTreeMap<String, String>,
     changes: VecDeque<RegistrationChange>,
@@ -183,31 +102,6 @@ struct Known {
     /// The last read that showed the pool, by its number.
     read: u64,
     replaced: Replaced,
-}
-
-/// How long a renewal holds.
-#[derive(Clone, Copy, Debug)]
-struct Ends {
-    live: Timestamp,
-    listed: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Live,
-    /// Its lease has run out in another region, and a renewal may be on its way.
-    Grace,
-    /// It is in the table and not listed.
-    Lapsed,
-}
-
-/// When and how an item was seen.
-#[derive(Clone, Copy, Debug)]
-struct Sight {
-    now: Timestamp,
-    wall: WallMoment,
-    /// It was made after this, where that is known.
-    after: Option<Timestamp>,
 }
 
 impl Known {
@@ -230,6 +124,7 @@ impl StoredRegistrations {
             entries: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             in_grace: 0,
+            clocks_told_until: Timestamp::ZERO,
             unreadable: BTreeMap::new(),
             changes: VecDeque::new(),
         }
@@ -381,12 +276,13 @@ impl StoredRegistrations {
     fn take(&mut self, mut item: StoredItem, sight: Sight) {
         let now = sight.now;
         let key = item.registration.key.clone();
-        let ends = self.ends(&item, sight);
-        let phase = match ends {
-            Ends { live, .. } if !live.has_passed(now) => Phase::Live,
-            Ends { listed, .. } if !listed.has_passed(now) => Phase::Grace,
-            Ends { .. } => Phase::Lapsed,
-        };
+        self.tell_clocks(&item, sight);
+        let ends = Ends::of(&item, sight, &self.settings);
+        let phase = ends.phase(now);
+        if phase == Phase::Lapsed && sight.after.is_some() {
+            // It was on its way for longer than the grace, or a clock is wrong: others may be too.
+            self.reads.doubt(now + self.settings.lease.duration);
+        }
         let mut is_news = true;
         match self.entries.entry(key.clone()) {
             Entry::Vacant(free) => {
@@ -438,22 +334,14 @@ impl StoredRegistrations {
         }
     }
 
-    /// How long a renewal holds that is seen so.
-    fn ends(&mut self, item: &StoredItem, sight: Sight) -> Ends {
-        let Sight { now, wall, after } = sight;
-        let (holds, is_own) = (item.lease + self.settings.skew, item.region == self.settings.region);
-        // Of the future: it was made at this moment at the latest.
-        let age = wall.since(item.renewed_at).unwrap_or_default();
-        let by_wall = |allowed: Duration| now + allowed.saturating_sub(age);
-        let at_least = after.filter(|_| is_own).map_or(Timestamp::ZERO, |after| after + item.lease);
-        let live = by_wall(holds).max(at_least);
-        let grace = if is_own { Duration::ZERO } else { self.settings.grace };
-        let listed = by_wall(holds + grace).max(live);
-        if after.is_some() && listed.has_passed(now) {
-            // It was on its way for longer than the grace, or a clock is wrong: others may be too.
-            self.reads.doubt(now + self.settings.lease.duration);
+    fn tell_clocks(&mut self, item: &StoredItem, sight: Sight) {
+        let Some(apart) = sight.apart(item, &self.settings) else { return };
+        if self.clocks_told_until.has_passed(sight.now) {
+            let (key, region) = (item.registration.key.clone(), item.region.clone());
+            let notice = Notice::ClocksApart { key, region, apart, skew: self.settings.skew };
+            self.changes.push_back(RegistrationChange::Notice(notice));
         }
-        Ends { live, listed }
+        self.clocks_told_until = sight.now + item.lease;
     }
 
     fn tell_unreadable(&mut self, unreadable: Vec<Unreadable>) {

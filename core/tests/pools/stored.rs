@@ -101,7 +101,14 @@ impl Replica {
         self.news(TableNews::Written { registration, renewed_at, began: at(now) }, now);
     }
 
+    /// Without what is told of clocks.
     fn changes(&mut self) -> Vec<RegistrationChange> {
+        let mut changes = self.all_changes();
+        changes.retain(|change| !matches!(change, Notice(Told::ClocksApart { .. })));
+        changes
+    }
+
+    fn all_changes(&mut self) -> Vec<RegistrationChange> {
         std::iter::from_fn(|| self.stored.next_change()).collect()
     }
 
@@ -472,6 +479,41 @@ fn a_jump_of_the_wall_clock_ends_no_lease_and_prolongs_none() {
         replica.wrote(61_000, registration("east", "own"));
         assert_eq!(replica.until(at(70_000)), [upserted("own")], "{hour}");
     }
+}
+
+#[test]
+fn clocks_that_are_further_apart_than_the_skew_are_told_once_for_as_long_as_that_shows() {
+    let apart = |millis| {
+        let (key, region) = (key("east", "chat"), settings().region);
+        let (apart, skew) = (Duration::from_millis(millis), Duration::from_secs(2));
+        vec![Notice(Told::ClocksApart { key, region, apart, skew })]
+    };
+    let told = |reads: &[(u64, i64)]| {
+        let mut replica = Replica::new();
+        replica.read(0, &[]);
+        for (now, renewed) in reads {
+            replica.read(*now, &[item("chat", *renewed)]);
+        }
+        let mut changes = replica.all_changes();
+        changes.retain(|change| matches!(change, Notice(_)));
+        changes
+    };
+    // Of the future, first seen or later.
+    assert_eq!((told(&[(1_000, 3_000)]), told(&[(1_000, 3_001)])), (vec![], apart(2_001)));
+    assert_eq!((told(&[(1_000, 0), (3_000, 5_001)])), apart(2_001));
+    // It came within two seconds, and is two older.
+    assert_eq!(
+        (told(&[(1_000, -6_000), (3_000, -1_000)]), told(&[(1_000, -6_000), (3_000, -1_001)])),
+        (vec![], apart(2_001))
+    );
+    let always: Vec<_> =
+        (0..20).map(|number| (number * 5_000, i64::try_from(number).unwrap() * 5_000 + 9_000)).collect();
+    assert_eq!(told(&always), apart(9_000));
+    // A lease without.
+    assert_eq!(
+        told(&[(1_000, 9_000), (6_000, 9_500), (15_999, 25_999), (30_999, 30_999), (31_000, 41_000)]).len(),
+        2
+    );
 }
 
 #[test]
