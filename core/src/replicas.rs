@@ -68,7 +68,7 @@ pub struct Beat {
 /// A renewal that a replica took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// How many this replica took of this member. Another number than in its item before is another renewal.
+    /// How many this replica took by then, of whatever members. Another number than in its item before is another renewal.
     pub count: u32,
     /// How long it was ago when the item was written.
     pub age: Duration,

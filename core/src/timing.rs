@@ -171,7 +171,7 @@ impl Timing {
     }
 
     /// A record that another replica removed is believed to be gone after it was missing for this long (15 s): more than
-    /// a heartbeat and the longest call, after which who still uses it is heard.
+    /// a heartbeat and the longest call, after which who still uses it is heard. The lease of its member runs on.
     pub fn missing(self) -> Duration {
         self.late()
     }

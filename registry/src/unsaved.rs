@@ -274,7 +274,7 @@ fn record(held: &registry::Member) -> MemberRecord {
         region: held.region().cloned(),
         version: held.version(),
         sum: held.sum(),
-        state: held.state(),
+        state: held.recorded_state(),
         claimed_at: held.claimed_at(),
     }
 }

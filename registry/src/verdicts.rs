@@ -158,11 +158,12 @@ impl Verdicts {
             let (_, state) = self.members.remove(cluster)?;
             return match (cause, state) {
                 (Cause::Call, _) => None,
-                (Cause::Read, _) => Some(Verdict::Removed(cluster.clone())),
                 (Cause::Time | Cause::Heard, MemberState::Expired) => {
                     Some(Verdict::Collected(cluster.clone()))
                 }
-                (Cause::Time | Cause::Heard, _) => Some(Verdict::Dropped(cluster.clone())),
+                // Its lease ran out, and its record was missing already.
+                (Cause::Read | Cause::Heard, _) => Some(Verdict::Removed(cluster.clone())),
+                (Cause::Time, _) => Some(Verdict::Dropped(cluster.clone())),
             };
         };
         let before = self.members.insert(cluster.clone(), (section.uid.clone(), section.state));

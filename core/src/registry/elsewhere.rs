@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Of a registry that shares its store with nobody all of it stays empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Elsewhere {
-    /// How many renewals were taken here, and when the last one was, on the process's clock.
+    /// The number of the last renewal that was taken here, and when it was, on the process's clock.
     pub(super) here: Option<(u32, Timestamp)>,
     /// Who told of the newest renewal; none: it was taken here, or none was since the member is known.
     pub(super) told_by: Option<Epoch>,
@@ -30,10 +30,9 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Takes a renewal that was taken here.
-    pub(super) fn renewed_here(&mut self, now: Timestamp) {
-        let count = self.here.map_or(0, |(count, _)| count);
-        self.here = Some((count.wrapping_add(1), now));
+    /// Takes a renewal that was taken here, with its number.
+    pub(super) fn renewed_here(&mut self, number: u32, now: Timestamp) {
+        self.here = Some((number, now));
         self.told_by = None;
         self.heard_at = now;
         self.asked = None;

@@ -166,10 +166,14 @@ impl Registry {
     /// Takes notice of a renewal that was taken here.
     pub(super) fn note_renewed_here(&mut self, cluster: &ClusterId, now: Timestamp) {
         let Some(member) = self.members.get_mut(cluster) else { return };
-        member.elsewhere.renewed_here(now);
+        let mut number = 0;
         if let Some(sharing) = &mut self.sharing {
             sharing.own.joined |= !sharing.own.listed.contains(&member.tag);
+            // Over all members: one that goes and comes back begins no count that others know already.
+            sharing.own.renewals = sharing.own.renewals.wrapping_add(1);
+            number = sharing.own.renewals;
         }
+        member.elsewhere.renewed_here(number, now);
     }
 
     /// Another replica took a renewal of a member, at the latest at `at` on the judging clock.

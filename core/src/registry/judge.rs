@@ -255,6 +255,12 @@ impl Registry {
             self.journal.tell_section(cluster, member);
             return;
         }
+        if member.elsewhere.missing_since.is_some() {
+            // Somebody removed it. A verdict would write its record again.
+            self.drop_member(cluster);
+            self.journal.tell(ObjectKey::Section(cluster.clone()), None);
+            return;
+        }
         self.counts.expired += 1;
         // Where others share the store, somebody may know all of a member that is not whole here.
         if member.whole || self.sharing.is_some() {

@@ -169,7 +169,10 @@ impl Registry {
             sharing.rivals.retain(|who, _| listed.contains(&(&who.cluster, &who.uid)));
             sharing.all = false;
             if !std::mem::replace(&mut sharing.directory_read, true) {
-                sharing.unlearnt.clone_from(&differing.read);
+                // Of those that are members it is known, each by itself, how much of them is known.
+                let is_member =
+                    |who: &&Who| self.members.get(&who.cluster).is_some_and(|member| member.uid == who.uid);
+                sharing.unlearnt = differing.read.iter().filter(|who| !is_member(who)).cloned().collect();
             }
         }
         for who in &differing.read {
@@ -206,8 +209,6 @@ impl Registry {
                 return Learnt::default();
             }
             self.take_in(cluster, &record, now);
-        } else if matches!(&read, Read::All { .. }) {
-            sharing.unlearnt.remove(&who);
         }
         if self.check_term(cluster, &record.uid, record.version).is_err() {
             let record = self.members.get(cluster).is_some_and(|member| self.repairs(member, now));
@@ -216,8 +217,9 @@ impl Registry {
         self.take_read(cluster, &record, read, now)
     }
 
-    /// Takes notice that the record of a cluster was read and is not there. A member goes when that lasts and nobody hears
-    /// it meanwhile; if it renews here, what it has was lost, and is written again.
+    /// Takes notice that the record of a cluster was read and is not there. A member goes when that lasts, nobody hears it
+    /// meanwhile, and its lease has run out: until then its record may have been lost. If it renews here it was, and
+    /// is written again.
     pub fn forget(&mut self, cluster: &ClusterId, uid: &ClusterUid, now: Timestamp) -> Forgotten {
         self.tick(now);
         let who = Who { cluster: cluster.clone(), uid: uid.clone() };
@@ -226,7 +228,7 @@ impl Registry {
             sharing.unlearnt.remove(&who);
             sharing.rivals.remove(&who);
         }
-        let missing = self.policy.timing.missing();
+        let (judged, timing) = (self.clock.now(), self.policy.timing);
         let Some(member) = self.members.get_mut(cluster).filter(|member| member.uid == *uid) else {
             return Forgotten::default();
         };
@@ -242,7 +244,9 @@ impl Registry {
         }
         if member.elsewhere.heard_at > since {
             member.elsewhere.missing_since = Some(now);
-        } else if (since + missing).has_passed(now) {
+        } else if (since + timing.missing()).has_passed(now)
+            && member.lease.deadline(timing).has_passed(judged)
+        {
             self.drop_member(cluster);
             self.journal.tell(ObjectKey::Section(cluster.clone()), None);
             return Forgotten { gone: true, rewrite: Rewrite::default() };

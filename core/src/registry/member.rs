@@ -165,6 +165,15 @@ impl Member {
         }
     }
 
+    /// What a store is to keep as its state. What is held while acts are missing, without what newer ones deleted, is its
+    /// set as of no version: who reads that is to take it for a part.
+    pub fn recorded_state(&self) -> MemberState {
+        let state = self.state();
+        let is_shown = matches!(state, MemberState::Active | MemberState::Held);
+        let is_part = self.behind && self.elsewhere.deleted.values().any(|at| *at > self.as_of);
+        if is_shown && is_part { MemberState::Syncing } else { state }
+    }
+
     /// Whether its whole set was known at some time since this registry started.
     #[cfg(any(test, feature = "test-util"))]
     pub const fn is_whole(&self) -> bool {

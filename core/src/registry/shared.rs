@@ -17,6 +17,8 @@ pub(super) struct Own {
     pub(super) read: u64,
     /// When the newest was made, on the process's clock.
     pub(super) made_at: Timestamp,
+    /// How many renewals were taken.
+    pub(super) renewals: u32,
     /// The members in it.
     pub(super) listed: BTreeSet<UidTag>,
     /// Whether the members that are served are others since.

@@ -29,7 +29,7 @@ pub(super) struct Sharing {
     pub(super) heard: bool,
     /// Whether it has clusters that are no members, since their records cannot be read.
     pub(super) torn: bool,
-    /// Members of the first directory that were not read yet.
+    /// Clusters of the first directory that were not members then, and were not read yet.
     pub(super) unlearnt: BTreeSet<Who>,
     /// Clusters that are not members here and are to be read in full.
     pub(super) wanted: BTreeMap<Who, Unread>,
@@ -286,6 +286,7 @@ impl Sharing {
         self.removed.remove(who);
         self.rivals.remove(who);
         self.wanted.remove(who);
+        self.unlearnt.remove(who);
     }
 
     /// Remembers a member that goes.

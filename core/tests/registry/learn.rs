@@ -199,6 +199,33 @@ fn an_export_that_its_owner_deleted_here_does_not_come_back_while_acts_are_missi
     assert_eq!(fixture.told()[0], "part web of east 1.9 [10.1.0.9]");
 }
 
+/// Without it what is held is the set as of neither version.
+#[test]
+fn a_delete_while_acts_are_missing_is_recorded_as_a_part_until_the_whole_is_known() {
+    let (mut fixture, _, api) = with_east();
+    let recorded = |fixture: &Fixture| {
+        let member = fixture.registry.member(&cluster("east")).expect("a member");
+        (member.version(), member.state(), member.recorded_state())
+    };
+    let mut seen = vec![recorded(&fixture)];
+    fixture.wrote("east", "1.7", vec![put("web", &["10.1.0.9"])]);
+    seen.push(recorded(&fixture));
+    fixture.wrote("east", "1.8", vec![Op::Delete { key: key("web") }]);
+    seen.push(recorded(&fixture));
+    fixture.renew("east", "1.8", sum_of(&[api])).expect("its id");
+    seen.push(recorded(&fixture));
+    let active = MemberState::Active;
+    assert_eq!(
+        seen,
+        [
+            (version("1.5"), active, active),
+            (version("1.5"), active, active),
+            (version("1.5"), active, MemberState::Syncing),
+            (version("1.8"), active, active)
+        ]
+    );
+}
+
 #[test]
 fn what_the_owner_said_here_and_is_not_written_yet_stands() {
     let (mut fixture, web, api) = with_east();
@@ -337,9 +364,12 @@ fn who_serves_a_member_looks_at_what_others_wrote_of_it() {
 }
 
 #[test]
-fn a_record_that_is_gone_takes_its_member_when_it_was_missing_for_half_a_lease() {
-    for (millis, gone) in [(14_999, false), (15_000, true), (15_001, true)] {
+fn a_record_that_is_gone_takes_its_member_when_it_was_missing_for_half_a_lease_and_the_lease_is_over() {
+    for (since, millis, gone) in
+        [(0, 29_999, false), (0, 30_000, true), (20, 34_999, false), (20, 35_000, true), (20, 35_001, true)]
+    {
         let (mut fixture, ..) = with_east();
+        fixture.until(since);
         let forget = |fixture: &mut Fixture| {
             let now = fixture.now();
             fixture.registry.forget(&cluster("east"), &uid("east"), now).gone
@@ -453,9 +483,15 @@ fn claimed(own_at: i64, own: &str, other_at: i64, other: &str, is_heard: bool) -
         claimed_at: WallMillis::from_unix_millis(other_at),
         ..record("east", "7.1", &[])
     };
+    let holder = Recorded {
+        uid: uid_of(own),
+        claimed_at: WallMillis::from_unix_millis(own_at),
+        ..record("east", "1.1", &[])
+    };
     let heard = [(&rival.uid, 1)];
     let now = fixture.now();
-    fixture.registry.differing(&[(cluster("east"), rival.clone())], &BTreeSet::new(), now);
+    let directory = [holder, rival.clone()].map(|record| (cluster("east"), record));
+    fixture.registry.differing(&directory, &BTreeSet::new(), now);
     fixture.until(1);
     let reading = fixture.hear(&[&item(2, if is_heard { &heard } else { &[] })]);
     let wanted = reading.members.contains_key(&Who { cluster: cluster("east"), uid: rival.uid.clone() });

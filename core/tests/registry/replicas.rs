@@ -445,6 +445,35 @@ fn a_view_is_not_complete_before_each_other_replica_went_on_or_is_dead() {
     assert_eq!(seen, [false, true]);
 }
 
+/// The verdict is written, and would bring back a record that somebody removed.
+#[test]
+fn a_member_whose_record_is_missing_when_its_lease_runs_out_goes_with_it() {
+    let mut fixture = replica(&["east"], &[&item(NEAR, 1, 0)]);
+    fixture.until(29);
+    let now = fixture.now();
+    fixture.registry.forget(&cluster("east"), &uid("east"), now);
+    fixture.until(30);
+    let due = fixture.beat();
+    fixture.hear(&[&due, &item(NEAR, 2, 1)]);
+    assert_eq!(fixture.told(), ["east gone"]);
+}
+
+/// Nobody reads it any more then: what it has it says itself.
+#[test]
+fn a_view_is_complete_without_reading_a_cluster_that_registered_meanwhile() {
+    let mut fixture = Fixture::shared(OWN, "eu-1");
+    fixture.hear(&[&item(NEAR, 1, 0)]);
+    let directory = [(cluster("east"), recorded("east", "1.1"))];
+    fixture.registry.differing(&directory, &BTreeSet::new(), Timestamp::ZERO);
+    fixture.hear(&[&item(NEAR, 2, 0)]);
+    let mut seen = vec![fixture.registry.is_complete(fixture.now())];
+    fixture.register("east", "1.2", Sum::EMPTY).expect("a free id");
+    fixture.until(1);
+    let reading = fixture.hear(&[&item(NEAR, 2, 0)]);
+    seen.push(fixture.registry.is_complete(fixture.now()));
+    assert_eq!((seen, reading.members), (vec![false, true], BTreeMap::new()));
+}
+
 #[test]
 fn importers_keep_an_absent_cluster_for_the_grace_too() {
     let [shared, alone] = [Fixture::shared(OWN, "eu-1"), Fixture::new()].map(|one| one.registry);
@@ -478,6 +507,20 @@ fn a_beat_is_due_each_third_of_a_lease_and_at_once_for_a_member_that_joins_and_f
     assert_eq!(fixture.beat().echoes, [(Epoch(NEAR), 2)].into());
     fixture.hear(&[&asking]);
     assert!(!due(&fixture, 13_000), "it was answered");
+}
+
+/// Who reads the same number again takes it for the renewal that is known.
+#[test]
+fn the_renewals_of_a_cluster_that_left_and_came_back_are_not_numbered_as_before() {
+    let mut fixture = replica(&[], &[&item(NEAR, 1, 0)]);
+    let mut number = || {
+        fixture.register("west", "1.1", Sum::EMPTY).expect("a free id");
+        let renewals = fixture.beat().renewals;
+        let now = fixture.now();
+        fixture.registry.remove(&cluster("west"), Some(&uid("west")), false, now).expect("a member");
+        renewals[&UidTag::of(&uid("west"))].count
+    };
+    assert_eq!([number(), number()], [1, 2]);
 }
 
 #[test]
