@@ -204,6 +204,7 @@ const HAPPENS_TO_REPLICAS: &[&str] = &[
     "calls late",
     "calls lost",
     "claimants of an id",
+    "clocks of tables set",
     "clusters cut off",
     "clusters removed by force",
     "clusters that left",
@@ -224,6 +225,7 @@ const HAPPENS_TO_REPLICAS: &[&str] = &[
     "members forgotten",
     "older writes refused",
     "read again",
+    "records lost",
     "reads that lag",
     "regions cut for longer than the grace",
     "regions cut from each other",
@@ -239,6 +241,7 @@ const HAPPENS_TO_REPLICAS: &[&str] = &[
     "tables away",
     "tables throttled",
     "verdicts",
+    "wall clocks set",
     "watches moved",
     "writes lost",
 ];

@@ -1,9 +1,11 @@
 //! What befalls the world.
 
-use super::world::{Event, World};
+use super::table::Key;
+use super::world::{Event, OFF, World};
 use crate::content::{random_endpoints, random_spec};
 use crate::facts::{CLAIMANT, LEASE, cluster_id, cluster_uid, keys, place_of};
 use mcs_core::ids::{ClusterUid, ServiceKey};
+use mcs_core::registry::Who;
 use mcs_core::time::WallTime;
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 type Action = fn(&mut World, usize, &ServiceKey) -> bool;
 
-const CHOICES: [(u32, &str, Action); 20] = [
+const CHOICES: [(u32, &str, Action); 23] = [
     (20, "endpoints changed", World::change_endpoints),
     (5, "definitions changed", World::change_definition),
     (8, "exports added", World::add_export),
@@ -20,11 +22,14 @@ const CHOICES: [(u32, &str, Action); 20] = [
     (7, "replicas killed", World::kill_replica),
     (3, "replicas rolled", World::roll_replicas),
     (6, "replicas paused", World::pause_replica),
+    (3, "wall clocks set", World::set_wall_clock),
+    (2, "clocks of tables set", World::set_clock_of_table),
     (6, "regions cut from each other", World::cut_regions),
     (1, "regions cut for longer than the grace", World::cut_long),
     (4, "tables away", World::table_away),
     (3, "tables throttled", World::throttle),
     (4, "replication slow", World::slow_replication),
+    (3, "records lost", World::lose_record),
     (6, "leaders killed", World::kill_leader),
     (4, "leaders deposed", World::depose),
     (4, "leaders paused", World::pause_leader),
@@ -110,6 +115,21 @@ impl World {
         true
     }
 
+    /// The wall clock of a replica's machine jumps, by an hour at most, or is nearly right again.
+    fn set_wall_clock(&mut self, _: usize, _: &ServiceKey) -> bool {
+        let slot = self.rng.random_range(0..self.slots.len());
+        let most = if self.rng.random_bool(0.7) { 120 * OFF } else { OFF };
+        self.walls[slot] = self.rng.random_range(-most..most);
+        true
+    }
+
+    /// What a region writes from now on may lose against what it wrote before and others did, or win.
+    fn set_clock_of_table(&mut self, _: usize, _: &ServiceKey) -> bool {
+        let region = self.rng.random_range(0..self.tables.len());
+        self.skews[region] = self.rng.random_range(-OFF..OFF);
+        true
+    }
+
     fn cut(&mut self, time: Duration) -> bool {
         let regions = self.tables.len();
         if regions < 2 {
@@ -159,6 +179,18 @@ impl World {
             LEASE / 5 + self.some_leases(3)
         };
         true
+    }
+
+    /// An older removal wins over the record of a cluster, in all regions.
+    fn lose_record(&mut self, place: usize, _: &ServiceKey) -> bool {
+        let region = self.rng.random_range(0..self.tables.len());
+        let key = Key::Record(Who { cluster: cluster_id(place), uid: cluster_uid(place) });
+        let is_there = self.tables[region].value(&key).is_some();
+        if is_there {
+            self.write(region, key, None);
+            self.records_lost.insert(cluster_uid(place), self.now);
+        }
+        is_there
     }
 
     fn kill_leader(&mut self, place: usize, _: &ServiceKey) -> bool {

@@ -1,16 +1,16 @@
 //! What must hold: at each verdict, at each change of a replica, and when all is well again.
 
-use super::process::Process;
+use super::process::{GRACE, Process};
 use super::table::{Key, Value};
 use super::world::World;
 use crate::facts::{CLAIMANT, LEASE, cluster_id, cluster_uid, keys, place_of};
 use crate::invariants;
-use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
+use mcs_core::ids::{ClusterId, ClusterUid, Epoch, ServiceKey};
 use mcs_core::model::MemberState;
 use mcs_core::registry::Who;
 use mcs_core::time::Timestamp;
 use mcs_core::version::{Sum, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The versions of a member that a replica held.
@@ -27,38 +27,79 @@ impl Floors {
 }
 
 impl World {
-    /// 3. A member that expires was silent for a lease, everywhere, by the time that every replica that is well had read of
-    ///    the verdict.
-    pub(crate) fn check_verdict(&mut self, slot: usize, process: &Process, uid: &ClusterUid) {
-        let place = place_of(uid);
+    /// Up to when a replica has read each other one that is well. One that it never read takes no clusters before a lease
+    /// has passed.
+    fn known_until(&self, slot: usize, process: &Process) -> BTreeMap<Epoch, Timestamp> {
         let now = self.now;
-        let mut known_until = now;
-        let mut well = BTreeSet::from([process.epoch]);
+        let mut known_until = BTreeMap::from([(process.epoch, now)]);
         for (other, one) in self.slots.iter().enumerate() {
             let Some(one) = one else { continue };
             let is_well = one.serves && one.sick.has_passed(now) && (one.started + 2 * LEASE).has_passed(now);
             let in_reach = self.cut_until.has_passed(now) || one.region == process.region;
-            if other == slot || !is_well || !in_reach {
-                continue;
+            if other != slot && is_well && in_reach && process.read.contains_key(&one.epoch) {
+                known_until.insert(one.epoch, self.read_until(process, one.epoch));
             }
-            well.insert(one.epoch);
-            let read = process.read.get(&one.epoch).copied().unwrap_or_default();
-            let made = self.made.get(&(one.epoch, read)).copied().unwrap_or_default();
-            known_until = known_until.min(made);
         }
-        let since = known_until.ago(LEASE);
-        let renewal = self.heard[place]
-            .iter()
-            .rev()
-            .find(|(at, by)| *at > since && *at <= known_until && well.contains(by));
+        known_until
+    }
+
+    /// When the newest item that a replica read of another one was made.
+    fn read_until(&self, process: &Process, epoch: Epoch) -> Timestamp {
+        let read = process.read.get(&epoch).copied().unwrap_or_default();
+        self.made.get(&(epoch, read)).copied().unwrap_or_default()
+    }
+
+    /// The newest renewal that a replica knows and that was within a lease by the item that tells it.
+    fn known_renewal(
+        &self,
+        place: usize,
+        known_until: &BTreeMap<Epoch, Timestamp>,
+    ) -> Option<(Timestamp, Epoch)> {
+        let runs = |(at, by): &&(Timestamp, Epoch)| {
+            known_until.get(by).is_some_and(|until| *at > until.ago(LEASE) && at.has_passed(*until))
+        };
+        self.heard[place].iter().rev().find(runs).copied()
+    }
+
+    /// 3. A member that expires was silent for a lease at every replica that is well, as far as each was read when the
+    ///    verdict was passed; and each was read to the end of that lease, unless its region is silent for lease and grace.
+    pub(crate) fn check_verdict(&mut self, slot: usize, process: &Process, uid: &ClusterUid) {
+        let (place, now) = (place_of(uid), self.now);
+        let known_until = self.known_until(slot, process);
+        let renewal = self.known_renewal(place, &known_until);
         assert!(
             renewal.is_none(),
             "invariant 3: {uid} expired at replica {slot}, and renewed at {renewal:?}, known until {known_until:?}"
         );
+        let known =
+            |(at, by): &&(Timestamp, Epoch)| known_until.get(by).is_some_and(|until| at.has_passed(*until));
+        let Some((last, _)) = self.heard[place].iter().rev().find(known) else { return };
+        for one in self.slots.iter().flatten() {
+            let Some(until) = known_until.get(&one.epoch) else { continue };
+            let is_silent =
+                |epoch: &Epoch| (self.read_until(process, *epoch) + LEASE + GRACE).has_passed(now);
+            let mut of_region =
+                process.read.keys().filter(|epoch| self.regions.get(epoch) == Some(&one.region));
+            let given_up = one.region != process.region && of_region.all(is_silent);
+            assert!(
+                given_up || (*last + LEASE).has_passed(*until),
+                "invariant 3: {uid} expired at replica {slot}, and renewed at {last:?}, and {} was read until {until:?}",
+                one.epoch
+            );
+        }
+    }
+
+    /// Whether the record of a cluster was lost, and nobody far away can tell that from a removal: items are late.
+    fn was_lost_in_doubt(&self, uid: &ClusterUid) -> bool {
+        self.records_lost.get(uid).is_some_and(|at| {
+            let late = self.lag > LEASE / 6 || self.cuts.values().any(|until| *until > *at);
+            self.now.since(*at) < 10 * LEASE && late
+        })
     }
 
     pub(crate) fn was_removed(&self, uid: &ClusterUid) -> bool {
         self.removed.get(uid).is_some_and(|at| self.now.since(*at) < 40 * LEASE)
+            || self.was_lost_in_doubt(uid)
     }
 
     /// Whether nobody took a renewal of a place for a lease.
@@ -66,15 +107,22 @@ impl World {
         self.heard[place].last().is_none_or(|(at, _)| now.since(*at) >= LEASE)
     }
 
-    /// 2. A member goes without a call since somebody removed it, or another cluster has its id.
-    pub(crate) fn check_gone(&mut self, slot: usize, _: &Process, uid: &ClusterUid, by: Option<&ClusterUid>) {
+    /// 2. A member goes without a call since somebody removed it, another cluster has its id, or nobody is known to have
+    ///    heard it for a lease.
+    pub(crate) fn check_gone(
+        &mut self,
+        slot: usize,
+        process: &Process,
+        uid: &ClusterUid,
+        by: Option<&ClusterUid>,
+    ) {
         if by.is_some() {
             self.count("ids taken over");
             self.removed.insert(uid.clone(), self.now);
             return;
         }
-        let contested = [0, CLAIMANT].contains(&place_of(uid));
-        let silent = self.is_silent(place_of(uid), self.now);
+        let contested = self.owners[CLAIMANT].term > 0 && [0, CLAIMANT].contains(&place_of(uid));
+        let silent = self.known_renewal(place_of(uid), &self.known_until(slot, process)).is_none();
         assert!(
             self.was_removed(uid) || contested || silent,
             "invariant 2: {uid} went at replica {slot}, and nobody removed it"

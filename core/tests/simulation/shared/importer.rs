@@ -166,9 +166,11 @@ impl World {
         let (Some(uid), Some(version)) = (&shows.uid, shows.version) else { return };
         let source = place_of(uid);
         let unexported = self.book.gone_since(source, key, version);
-        let member = self.slots[slot].as_ref().and_then(|process| process.registry.member(cluster));
-        let judged =
-            member.is_some_and(|member| member.uid() != uid || member.state() == MemberState::Expired);
+        let process = self.slots[slot].as_ref();
+        let member = process.and_then(|process| process.registry.member(cluster));
+        let judged = member
+            .is_some_and(|member| member.uid() != uid || member.state() == MemberState::Expired)
+            || (member.is_none() && process.is_some_and(|process| process.went.contains(uid)));
         let removed = self.was_removed(uid);
         let silent = self.is_silent(source, self.now);
         assert!(

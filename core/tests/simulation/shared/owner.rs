@@ -254,9 +254,7 @@ impl World {
         let degraded = self.slots[slot].as_ref().is_some_and(|process| process.degraded);
         let lease = TIMING.lease();
         let by = || By { epoch: None, build: Build::new(BUILDS[1]).expect("a build") };
-        let wall = 1_700_000_000_000
-            + (self.now.as_nanos() / 1_000_000) as i64
-            + self.rng.random_range(-2_000..2_000);
+        let wall = 1_700_000_000_000 + (self.now.as_nanos() / 1_000_000) as i64 + self.walls[slot];
         let broken = self.strikes(0.05, "syncs broken");
         let call = called.call.clone();
         let speaker = (called.place, called.pid);

@@ -46,6 +46,8 @@ pub(crate) struct Process {
     /// The newest item of each other replica that was heard.
     pub(crate) read: BTreeMap<Epoch, u64>,
     states: BTreeMap<ClusterId, (ClusterUid, MemberState)>,
+    /// Who was a member and went, which was checked then.
+    pub(crate) went: BTreeSet<ClusterUid>,
     /// The versions that it held.
     pub(crate) floors: BTreeMap<ClusterId, Floors>,
 }
@@ -88,6 +90,7 @@ impl Process {
             writing: false,
             read: BTreeMap::new(),
             states: BTreeMap::new(),
+            went: BTreeSet::new(),
             floors: BTreeMap::new(),
         }
     }
@@ -203,8 +206,11 @@ impl World {
             if *state == MemberState::Expired && is == Some(MemberState::Active) {
                 self.count("members back");
             }
-            if is.is_none() && cause != Cause::Call {
-                let by = states.get(cluster).map(|(uid, _)| uid.clone());
+            let by = states.get(cluster).map(|(uid, _)| uid.clone());
+            if is.is_none() {
+                process.went.insert(uid.clone());
+            }
+            if is.is_none() && (cause != Cause::Call || by.is_some()) {
                 self.check_gone(slot, process, uid, by.as_ref());
             }
         }
@@ -494,7 +500,7 @@ impl World {
                 region: member.region().cloned(),
                 version: member.version(),
                 sum: member.sum(),
-                state: member.state(),
+                state: member.recorded_state(),
                 claimed_at: member.claimed_at(),
             };
             writes.push((Key::Record(who), Some(Value::Record(recorded)), Some(member.version())));

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// How many actions a history has.
 const ACTIONS: usize = 24;
 
+/// How far clocks are wrong that nobody has set, in milliseconds.
+pub(crate) const OFF: i64 = 30_000;
+
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Refresh(usize, Epoch),
@@ -47,13 +50,17 @@ pub(crate) struct World {
     pub(crate) size: usize,
     pub(crate) tables: Vec<Table>,
     /// How far the hidden clock of each table is ahead, in milliseconds.
-    skews: Vec<u64>,
+    pub(crate) skews: Vec<i64>,
+    /// How far the wall clock of each replica's machine is ahead, in milliseconds.
+    pub(crate) walls: Vec<i64>,
     /// Until when what one region writes does not arrive in another.
     pub(crate) cuts: BTreeMap<(usize, usize), Timestamp>,
     /// The longest time that an item takes to another region.
     pub(crate) lag: Duration,
     pub(crate) slots: Vec<Option<Box<Process>>>,
     pub(crate) per_region: usize,
+    /// Where each replica runs or ran.
+    pub(crate) regions: BTreeMap<Epoch, usize>,
     /// When each beat was made.
     pub(crate) made: BTreeMap<(Epoch, u64), Timestamp>,
     pub(crate) saving: BTreeSet<(usize, ClusterId)>,
@@ -64,6 +71,8 @@ pub(crate) struct World {
     pub(crate) heard: Vec<Vec<(Timestamp, Epoch)>>,
     /// When records of a cluster were removed last, by somebody or since another one has its id.
     pub(crate) removed: BTreeMap<ClusterUid, Timestamp>,
+    /// When the record of a cluster was lost last.
+    pub(crate) records_lost: BTreeMap<ClusterUid, Timestamp>,
     /// Since when all is well with all regions, for what is asked of replicas.
     pub(crate) cut_until: Timestamp,
     pub(crate) counts: Counts,
@@ -81,6 +90,7 @@ impl World {
         let per_region = rng.random_range(1..=2).max(3 - regions.min(2));
         let size = rng.random_range(2..=5);
         let skews = (0..regions).map(|_| rng.random_range(0..400)).collect();
+        let walls = (0..regions * per_region).map(|_| rng.random_range(-OFF..OFF)).collect();
         let owners = (0..PLACES).map(|place| Owner::new(place, rng.random_range(0..regions))).collect();
         Self {
             rng,
@@ -89,10 +99,12 @@ impl World {
             size,
             tables: vec![Table::default(); regions],
             skews,
+            walls,
             cuts: BTreeMap::new(),
             lag: Duration::from_millis(800),
             slots: (0..regions * per_region).map(|_| None).collect(),
             per_region,
+            regions: BTreeMap::new(),
             made: BTreeMap::new(),
             saving: BTreeSet::new(),
             owners,
@@ -100,6 +112,7 @@ impl World {
             book: Book::default(),
             heard: vec![Vec::new(); PLACES],
             removed: BTreeMap::new(),
+            records_lost: BTreeMap::new(),
             cut_until: Timestamp::ZERO,
             counts: Counts::new(),
             lost: Vec::new(),
@@ -221,6 +234,7 @@ impl World {
         let epoch = Epoch(u128::from(self.fresh_id()));
         let region = slot / self.per_region;
         self.log(|| format!("replica {slot} of region {region} starts as {epoch}"));
+        self.regions.insert(epoch, region);
         self.slots[slot] = Some(Box::new(Process::new(epoch, region, self.now)));
         self.at(self.now, Event::Refresh(slot, epoch));
         self.at(self.now, Event::Tick(slot, epoch));
@@ -240,7 +254,7 @@ impl World {
 
     /// Writes an item in one region, and sends it to the others.
     pub(crate) fn write(&mut self, region: usize, key: Key, value: Option<Value>) {
-        let millis = self.now.as_nanos() / 1_000_000 + self.skews[region];
+        let millis = (self.now.as_nanos() / 1_000_000).saturating_add_signed(self.skews[region]);
         // In its own region the last write wins always.
         let stamp = (millis.max(self.tables[region].stamp_of(&key) + 1), self.fresh_id());
         let now = self.now;
