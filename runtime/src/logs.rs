@@ -4,6 +4,9 @@
 //! values hold: control characters are written as escapes, so that nobody who names a thing or answers a call can forge
 //! a line or move a terminal's cursor.
 
+#[cfg(feature = "test-util")]
+pub mod testing;
+
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal};

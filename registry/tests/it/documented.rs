@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use mcs_registry::args::Args;
+use mcs_runtime::logs::testing;
 
 const GUIDE: &str = include_str!("../../../docs/registry.md");
 
@@ -47,18 +48,8 @@ fn number(cell: &str) -> u64 {
 
 #[test]
 fn every_line_of_the_log_is_documented_with_its_level() {
-    let mut logged = BTreeSet::new();
-    read_folder(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut logged);
-    let section = GUIDE.split_once("## Log lines").unwrap().1.split_once("\n## ").unwrap().0;
-    let documented: BTreeSet<(String, String)> = section
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `"))
-        .map(|row| {
-            let (line, row) = row.split_once("` | ").unwrap();
-            (line.to_owned(), row.split_once(" |").unwrap().0.to_owned())
-        })
-        .collect();
-    assert_eq!(documented, logged);
+    let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    assert_eq!(testing::of_page(GUIDE, "Log lines"), testing::of_folder(sources));
 }
 
 #[test]
@@ -71,25 +62,4 @@ fn every_reason_of_a_refusal_is_documented() {
         text.strip_suffix("\";").filter(|text| !text.contains('.'))
     });
     assert_eq!(documented, texts.collect());
-}
-
-/// The messages that the sources of a folder log, with their levels.
-fn read_folder(folder: &Path, logged: &mut BTreeSet<(String, String)>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            read_folder(&path, logged);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let source = std::fs::read_to_string(&path).unwrap();
-            for level in ["info", "warn", "error"] {
-                for call in source.split(&format!("{level}!(")).skip(1) {
-                    let (arguments, _) = call.split_once("\"\n").or_else(|| call.split_once("\")")).unwrap();
-                    let one_line = arguments.split_once("\")").map_or(arguments, |(line, _)| line);
-                    let message = one_line.rsplit_once('"').unwrap().1.replace("\\\n", "");
-                    let words: Vec<&str> = message.split_whitespace().collect();
-                    logged.insert((words.join(" "), level.to_owned()));
-                }
-            }
-        }
-    }
 }
