@@ -9,7 +9,7 @@
 //!   event, a bookmark or a watch that lasted starts the pauses over: a server may answer lists and refuse each watch,
 //!   or accept each watch and end it.
 //! - **A watch that is silently dead is left** [`WATCH_LIMIT`] after its begin, whether it told something or not: the
-//!   server was asked to end it before.
+//!   server was asked to end it before. So is a list, or a page of one, that does not end: after [`LIST_LIMIT`].
 //! - **The log says once** what is wrong, again when something else is, and when it is over: an outage of hours must
 //!   not fill it. It is over when a watch has lasted, not with its first event: a server may tell one and end it each
 //!   time.
@@ -18,7 +18,7 @@
 //! for a success, so that a server that refuses lists is asked every second for ever; it drops what a server says of
 //! when to come again; and it hides bookmarks and accepted watches, which prove a view to be current.
 
-use super::retry_after;
+use super::{CONNECT_LIMIT, READ_LIMIT, retry_after};
 use crate::tasks::with_causes;
 use ::kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use ::kube::{Error, Resource, ResourceExt};
@@ -37,6 +37,9 @@ use tracing::{debug, info, warn};
 pub const WATCH_SECONDS: u32 = 50;
 /// A watch that has not ended by now is dead: what it is asked to last, and time for its end to arrive.
 pub const WATCH_LIMIT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+/// A list, or a page of one, that is not there by now does not come: it was given as long as connecting and one silence
+/// may take together.
+pub const LIST_LIMIT: Duration = Duration::from_secs(CONNECT_LIMIT.as_secs() + READ_LIMIT.as_secs());
 /// The longest pause after the first failure, and the shortest life of a watch that ended well.
 pub const FIRST_PAUSE: Duration = Duration::from_millis(800);
 /// The longest pause between two tries.
@@ -107,6 +110,9 @@ pub enum Problem {
     /// A watch went on beyond its end.
     #[error("the watch has not ended after {WATCH_LIMIT:?}: the server is dead, or the way to it")]
     Silent,
+    /// A list did not end.
+    #[error("the list is not complete after {LIST_LIMIT:?}: the server is dead, or the way to it")]
+    Endless,
     /// A watch was accepted, and ended at once.
     #[error("the watch ended as soon as it was accepted")]
     Cut,
@@ -119,7 +125,7 @@ impl Problem {
     /// What a metric calls it; one of [`CAUSES`].
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Silent => "silent",
+            Self::Silent | Self::Endless => "silent",
             Self::Cut => "cut",
             Self::NoVersion | Self::Call(Error::SerdeError(_) | Error::FromUtf8(_)) => "unreadable",
             Self::Call(Error::Api(status)) => match status.code {
@@ -142,7 +148,7 @@ impl Problem {
         match self {
             Self::Call(Error::Api(status)) => matches!(status.code, 400 | 410),
             Self::Call(Error::SerdeError(_) | Error::FromUtf8(_)) | Self::NoVersion => true,
-            Self::Call(_) | Self::Silent | Self::Cut => false,
+            Self::Call(_) | Self::Silent | Self::Endless | Self::Cut => false,
         }
     }
 
@@ -150,7 +156,7 @@ impl Problem {
     pub fn retry_after(&self) -> Duration {
         match self {
             Self::Call(error) => retry_after(error),
-            Self::Silent | Self::Cut | Self::NoVersion => Duration::ZERO,
+            Self::Silent | Self::Endless | Self::Cut | Self::NoVersion => Duration::ZERO,
         }
     }
 }
@@ -228,10 +234,10 @@ where
             Lists::Cached => params.resource_version = Some("0".to_owned()),
         }
         loop {
-            let page = match self.api.list(&params).await {
+            let listed = tokio::time::timeout(LIST_LIMIT, self.api.list(&params)).await;
+            let page = match listed.map_or(Err(Problem::Endless), |listed| listed.map_err(Problem::Call)) {
                 Ok(page) => page,
-                Err(error) => {
-                    let problem = Problem::Call(error);
+                Err(problem) => {
                     if problem.starts_over() {
                         params.continue_token = None;
                     }
