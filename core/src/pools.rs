@@ -24,6 +24,7 @@ pub mod storage;
 pub mod stored;
 
 use crate::ids::{InvalidId, check_dns_label};
+use naming::Part;
 use slices::SliceId;
 use std::fmt;
 use std::sync::Arc;
@@ -253,14 +254,9 @@ impl Completeness {
 }
 
 /// What an operator should read once: each is returned when it becomes true, and the shell logs it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A live pool has no frontend to send requests to.
-    #[error(
-        "pool {key} has a Ready relay but no Ready frontend: Service {service}, port {port:?} ({imported}); it is \
-         listed without frontends",
-        imported = if *port_imported { "imported" } else { "no imported slice has that TCP port" }
-    )]
     NoFrontend {
         /// The pool.
         key: PoolKey,
@@ -271,10 +267,7 @@ pub enum Notice {
         /// Whether a slice with that port is imported.
         port_imported: bool,
     },
-    /// A slice of a frontend or router Service lacks the port that is looked for.
-    #[error(
-        "EndpointSlice {slice} of Service {service} has no TCP port {port:?}; its endpoints are not used"
-    )]
+    /// A slice of a frontend or router Service lacks the port that is looked for; its endpoints are not used.
     NoPort {
         /// The slice.
         slice: SliceId,
@@ -283,23 +276,12 @@ pub enum Notice {
         /// The port's name.
         port: String,
     },
-    /// Imported, but not registered for two leases.
-    #[error(
-        "pool {0} has a Ready relay among the imported EndpointSlices but is not registered, so it is not listed: \
-         its lease lapsed or its Ready slice is stale; else its relays register a cluster_id that is not the \
-         cluster's MCS name"
-    )]
+    /// Imported, but not registered for two leases: its lease lapsed or its Ready slice is stale; else its relays
+    /// register a `cluster_id` that is not the cluster's MCS name.
     NotRegistered(PoolKey),
     /// What was registered last counts, and that is now this, now that.
-    #[error(
-        "the relays of pool {0} register different payloads, of which the last one is listed: configure them alike"
-    )]
     RelaysDisagree(PoolKey),
     /// A renewal came that cannot be as old or as new as its writer's clock says.
-    #[error(
-        "pool {key} was renewed through {region} by a clock that is {apart:?} or more from the one here, where {skew:?} \
-         are allowed: synchronise the clocks of the replicas"
-    )]
     ClocksApart {
         /// The pool.
         key: PoolKey,
@@ -310,32 +292,23 @@ pub enum Notice {
         /// How far they may be.
         skew: Duration,
     },
-    /// Something else wrote it, or a later release.
-    #[error("item {item} of the table cannot be read and is left out: {problem}")]
+    /// Something else wrote it, or a later release; it is left out.
     UnreadableItem {
         /// Its key.
         item: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// Registered, but without a Ready relay for two leases.
-    #[error(
-        "pool {0} is registered but no imported EndpointSlice has a Ready relay of it, so it is not listed: its \
-         relay Service is not exported or not ready; else the registered cluster_id is not the cluster's MCS name"
-    )]
+    /// Registered, but without a Ready relay for two leases: its relay Service is not exported or not ready; else the
+    /// registered `cluster_id` is not the cluster's MCS name.
     NotImported(PoolKey),
-    /// The API server lists no EndpointSlice of an imported Service at all.
-    #[error("the API server lists no imported EndpointSlice")]
+    /// The API server lists no EndpointSlice of a pool or of the router at all.
     EmptyRelist,
-    /// A Service name that the naming style cannot carry.
-    #[error(
-        "pool {key}: Service name {service} has more than {limit} characters, so its EndpointSlices cannot be \
-         imported; shorten the DGD's name"
-    )]
+    /// A Service name that the naming style cannot carry, so that its EndpointSlices cannot be imported.
     ServiceNameTooLong {
-        /// The pool.
-        key: PoolKey,
-        /// Its relay Service.
+        /// What the Service is.
+        part: Part,
+        /// Its name.
         service: String,
         /// The most characters of a Service name.
         limit: usize,

@@ -4,6 +4,7 @@
 
 mod pools {
     pub(crate) mod build;
+    mod cases;
     mod completeness;
     mod directory;
     mod index;
@@ -12,4 +13,5 @@ mod pools {
     mod registrations;
     mod stored;
     mod stored_histories;
+    mod whole;
 }

@@ -2,17 +2,17 @@
 //!
 //! Every call first does what has become due, so a list never shows a pool past its lease, however late a timer is.
 
-use crate::{sheet::Sheet, wire};
+use crate::{notices, sheet::Sheet, wire};
 use bytes::Bytes;
 use mcs_core::pools::directory::{Change, Directory, Sizes, WatchNews};
 use mcs_core::pools::stored::{TableNews, WallMoment};
-use mcs_core::pools::{Completeness, Notice, PoolKey, PoolRegistration, ReplicaId};
+use mcs_core::pools::{Completeness, PoolKey, PoolRegistration, ReplicaId};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_runtime::clock::sleep_until;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::info;
 
 /// Leases are looked through at least this often.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -181,8 +181,7 @@ impl State {
                 Change::Completeness(lists) => {
                     info!(pools = ?lists.pools, routers = ?lists.routers, "completeness of the lists changed");
                 }
-                Change::Notice(notice @ Notice::ServiceNameTooLong { .. }) => tracing::error!("{notice}"),
-                Change::Notice(notice) => warn!("{notice}"),
+                Change::Notice(notice) => notices::log(&notice),
             }
         }
     }

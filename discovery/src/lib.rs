@@ -19,6 +19,7 @@ pub mod args;
 pub mod driver;
 pub mod http;
 pub mod metrics;
+mod notices;
 pub mod registrations;
 mod sheet;
 pub mod watch;

@@ -12,21 +12,23 @@ use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt};
 use mcs_core::model::{EndpointPort, Protocol};
 use mcs_core::names::LABEL_REGION;
-use mcs_core::pools::completeness::QUIET_AFTER;
+use mcs_core::pools::completeness::{ERROR_WITHIN, QUIET_AFTER};
 use mcs_core::pools::directory::WatchNews;
 use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Unreadable};
 use mcs_core::pools::slices::{SliceEndpoint, SliceFacts, SliceId};
 use mcs_core::time::Clock;
-use mcs_runtime::kube::follow::{LONGEST_PAUSE, Lists, News, Query, WATCH_LIMIT, follow};
+use mcs_runtime::kube::follow::{LIST_LIMIT, LONGEST_PAUSE, Lists, News, Query, WATCH_LIMIT, follow};
 use mcs_runtime::kube::{CONNECT_LIMIT, READ_LIMIT};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracing::{info, warn};
 
-// A hanging server must give an error within the quiet time, and a watch must end before its read limit does.
-const _: () =
-    assert!(LONGEST_PAUSE.as_secs() + CONNECT_LIMIT.as_secs() + READ_LIMIT.as_secs() < QUIET_AFTER.as_secs());
+// A server that hangs must show as an error in time, also after the longest pause; a watch must end before the limit of
+// its reads does.
+const _: () = assert!(CONNECT_LIMIT.as_secs() + READ_LIMIT.as_secs() < ERROR_WITHIN.as_secs());
+const _: () = assert!(LIST_LIMIT.as_secs() < ERROR_WITHIN.as_secs());
+const _: () = assert!(LONGEST_PAUSE.as_secs() + ERROR_WITHIN.as_secs() <= QUIET_AFTER.as_secs());
 const _: () = assert!(WATCH_LIMIT.as_secs() < READ_LIMIT.as_secs());
 
 type Slice = DeserializeGuard<EndpointSlice>;
@@ -42,9 +44,10 @@ struct Teller {
     naming: Naming,
     driver: Arc<Driver>,
     metrics: Metrics,
-    /// Slices of the list that is under way.
+    /// Slices of the list that is under way, and those among them that cannot be read.
     listed: usize,
-    /// Unreadable slices that were logged.
+    unreadable: BTreeSet<SliceId>,
+    /// Unreadable slices that were logged, each once until it can be read or is gone.
     reported: BTreeSet<SliceId>,
 }
 
@@ -57,7 +60,14 @@ impl SliceWatch {
         clock: Arc<dyn Clock>,
         metrics: Metrics,
     ) -> Self {
-        let teller = Teller { naming, driver, metrics, listed: 0, reported: BTreeSet::new() };
+        let teller = Teller {
+            naming,
+            driver,
+            metrics,
+            listed: 0,
+            unreadable: BTreeSet::new(),
+            reported: BTreeSet::new(),
+        };
         Self { api: Api::all(client), clock, teller }
     }
 
@@ -74,27 +84,29 @@ impl Teller {
     fn take(&mut self, news: News<Slice>) {
         match news {
             News::Init => {
-                self.reported.clear();
                 self.listed = 0;
+                self.unreadable.clear();
                 self.tell(SliceEvent::Init);
             }
             News::InitApply(slice) => {
                 self.listed += 1;
-                if let Some((id, Some(facts))) = self.read(slice) {
-                    self.tell(SliceEvent::InitApply(id, facts));
+                match self.read(slice) {
+                    Some((id, Seen::Facts(facts))) => self.tell(SliceEvent::InitApply(id, *facts)),
+                    Some((id, Seen::Unreadable)) => drop(self.unreadable.insert(id)),
+                    Some((_, Seen::Nothing)) | None => {}
                 }
             }
             News::InitDone(_) => {
+                self.reported = std::mem::take(&mut self.unreadable);
                 self.tell(SliceEvent::InitDone);
                 self.metrics.relists.inc();
                 info!(slices = self.listed, "EndpointSlices listed");
             }
-            News::Apply(slice) => {
-                if let Some((id, facts)) = self.read(slice) {
-                    let gone = SliceEvent::Delete(id.clone());
-                    self.tell(facts.map_or(gone, |facts| SliceEvent::Apply(id, facts)));
-                }
-            }
+            News::Apply(slice) => match self.read(slice) {
+                Some((id, Seen::Facts(facts))) => self.tell(SliceEvent::Apply(id, *facts)),
+                Some((id, Seen::Unreadable | Seen::Nothing)) => self.tell(SliceEvent::Delete(id)),
+                None => {}
+            },
             News::Delete(slice) => {
                 if let Some(id) = id(&slice) {
                     self.reported.remove(&id);
@@ -113,14 +125,14 @@ impl Teller {
         self.driver.handle_watch(WatchNews::Event(event));
     }
 
-    /// The slice's name and, where it can be used, what it says. An unreadable one is logged once and passed over.
-    fn read(&mut self, slice: Slice) -> Option<(SliceId, Option<SliceFacts>)> {
+    /// The slice's name and what it is. An unreadable one is logged once and passed over.
+    fn read(&mut self, slice: Slice) -> Option<(SliceId, Seen)> {
         let id = id(&slice)?;
         let problem = match slice.0 {
             Ok(slice) => match facts(self.naming, &slice) {
                 Ok(facts) => {
                     self.reported.remove(&id);
-                    return Some((id, facts));
+                    return Some((id, facts.map_or(Seen::Nothing, |facts| Seen::Facts(Box::new(facts)))));
                 }
                 Err(unreadable) => unreadable.to_string(),
             },
@@ -128,10 +140,20 @@ impl Teller {
         };
         if self.reported.insert(id.clone()) {
             self.metrics.unreadable_slices.inc();
-            warn!(slice = %id, problem, "EndpointSlice passed over");
+            warn!(slice = %id, problem, "EndpointSlice cannot be read, and is passed over");
         }
-        Some((id, None))
+        Some((id, Seen::Unreadable))
     }
+}
+
+/// What a slice is.
+enum Seen {
+    /// One that is imported.
+    Facts(Box<SliceFacts>),
+    /// One that cannot be read.
+    Unreadable,
+    /// None of ours.
+    Nothing,
 }
 
 fn id(slice: &Slice) -> Option<SliceId> {

@@ -2,8 +2,8 @@
 //!
 //! A *run* of errors begins with an error and ends with a sign of life (a completed relist; an event, bookmark or
 //! accepted watch) or with two minutes without an error. While a run has lasted one minute the view is estimated.
-//! Both edges are deadlines, so the flag moves by itself and does not wait for the next error. Connect and read
-//! limits of the watch are below two minutes together, so a source that stays silent shows as errors in time.
+//! Both edges are deadlines, so the flag moves by itself and does not wait for the next error. A source that stays
+//! silent shows as errors before the two minutes are over ([`ERROR_WITHIN`]), which they rest on.
 
 use super::Completeness;
 use crate::time::Timestamp;
@@ -13,6 +13,9 @@ use std::time::Duration;
 pub const STALE_AFTER: Duration = Duration::from_secs(60);
 /// A run of errors is over when none came for this long.
 pub const QUIET_AFTER: Duration = Duration::from_secs(120);
+/// A source that has stopped answering must show as an error within less than this, so that it never passes for a
+/// quiet one: half a minute is left for the pause before it is asked.
+pub const ERROR_WITHIN: Duration = Duration::from_secs(90);
 
 /// What is known of one watched source.
 #[derive(Clone, Copy, Debug, Default)]

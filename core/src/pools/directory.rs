@@ -6,7 +6,7 @@
 use super::completeness::SourceHealth;
 use super::index::{Index, IndexChange, SliceEvent};
 use super::join::{Join, JoinChange, JoinEvent};
-use super::naming::{Naming, Services};
+use super::naming::{Naming, Part, Services};
 use super::registrations::RegistrationChange;
 use super::storage::Storage;
 use super::stored::{TableNews, WallMoment};
@@ -98,15 +98,19 @@ impl Directory {
             pools: registrations.completeness(now),
             routers: Completeness::exact_if(matches!(source, Source::Registrations(_))),
         };
-        let (imports, replicas) = match source {
-            Source::Registrations(replicas) => (None, replicas),
+        let mut changes = VecDeque::new();
+        let imports = match source {
+            Source::Registrations(replicas) => {
+                changes.extend(replicas.into_iter().map(Change::ReplicaUpserted));
+                None
+            }
             Source::Slices(naming, services) => {
+                changes.extend(services.too_long(naming, [Part::Router]).into_iter().map(Change::Notice));
                 let (index, join) = (Index::new(services.clone()), Join::new(lease.duration));
                 let health = SourceHealth::default();
-                (Some(Imports { naming, services, index, join, health }), Vec::new())
+                Some(Imports { naming, services, index, join, health })
             }
         };
-        let changes = replicas.into_iter().map(Change::ReplicaUpserted).collect();
         Self { registrations, imports, told, changes }
     }
 
@@ -154,8 +158,12 @@ impl Directory {
         self.settle(now);
     }
 
-    /// When to call [`Directory::handle_timeout`] next, at the latest.
+    /// When to call [`Directory::handle_timeout`] next, at the latest; `now` when something is due.
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
+        // The edges of completeness that have passed are no deadlines any more.
+        if self.completeness(now) != self.told {
+            return Some(now);
+        }
         let imports = self.imports.as_ref();
         let join = imports.and_then(|imports| imports.join.poll_timeout());
         let health = imports.and_then(|imports| imports.health.poll_timeout(now));
@@ -238,11 +246,8 @@ impl Imports {
         let event = match change {
             RegistrationChange::Upserted(registration) => {
                 let key = &registration.key;
-                let service = self.services.relay(key);
-                if let Some(limit) = self.naming.max_service_name().filter(|limit| service.len() > *limit) {
-                    let notice = Notice::ServiceNameTooLong { key: key.clone(), service, limit };
-                    changes.push_back(Change::Notice(notice));
-                }
+                let parts = [Part::Relay(key.clone()), Part::Frontend(key.clone())];
+                changes.extend(self.services.too_long(self.naming, parts).into_iter().map(Change::Notice));
                 JoinEvent::Registered(registration)
             }
             RegistrationChange::Removed(key) => JoinEvent::Lapsed(key),

@@ -94,8 +94,8 @@ pub struct Index {
     replicas: BTreeMap<ReplicaId, Arc<str>>,
     /// Live pools without a frontend, and whether their port is imported.
     without_frontend: BTreeMap<PoolKey, bool>,
-    /// Slices whose lack of the port was told.
-    without_port: BTreeSet<SliceId>,
+    /// Slices whose lack of the port was told, by name.
+    without_port: BTreeMap<Origin, BTreeSet<Arc<str>>>,
     changes: VecDeque<IndexChange>,
 }
 
@@ -110,7 +110,7 @@ impl Index {
             pools: BTreeMap::new(),
             replicas: BTreeMap::new(),
             without_frontend: BTreeMap::new(),
-            without_port: BTreeSet::new(),
+            without_port: BTreeMap::new(),
             changes: VecDeque::new(),
         }
     }
@@ -267,26 +267,24 @@ impl Index {
         }
     }
 
-    /// One notice for each slice that has endpoints, but not the port.
+    /// One notice for each slice that has endpoints, but not the port. One without endpoints is what Kubernetes keeps
+    /// for a Service without pods: it has no ports at all, and nothing is lost by that.
     fn look_for_port(&mut self, origin: &Origin, port: &str) {
         let slices = self.contents.services.get(origin);
         let lacks = |(_, slice): &(&Arc<str>, &SliceFacts)| {
             slice.tcp_port(port).is_none() && !slice.endpoints.is_empty()
         };
-        let lacking: BTreeSet<&Arc<str>> =
-            slices.into_iter().flatten().filter(lacks).map(|(name, _)| name).collect();
-        let is_forgotten = |id: &SliceId| {
-            let known = self.contents.origins.get(id);
-            known.is_none() || known == Some(origin) && !lacking.contains(&id.name)
-        };
-        self.without_port.retain(|id| !is_forgotten(id));
-        for name in lacking {
+        let lacking: BTreeSet<Arc<str>> =
+            slices.into_iter().flatten().filter(lacks).map(|(name, _)| name.clone()).collect();
+        let told = self.without_port.remove(origin).unwrap_or_default();
+        for name in lacking.difference(&told) {
             let slice = SliceId { namespace: origin.namespace.clone(), name: name.clone() };
-            if self.without_port.insert(slice.clone()) {
-                let service = origin.service.to_string();
-                let notice = Notice::NoPort { slice, service, port: port.to_owned() };
-                self.changes.push_back(IndexChange::Notice(notice));
-            }
+            let service = origin.service.to_string();
+            let notice = Notice::NoPort { slice, service, port: port.to_owned() };
+            self.changes.push_back(IndexChange::Notice(notice));
+        }
+        if !lacking.is_empty() {
+            self.without_port.insert(origin.clone(), lacking);
         }
     }
 
@@ -296,7 +294,9 @@ impl Index {
         for pod in ready_endpoints(slices.into_iter().flat_map(BTreeMap::values)).pods {
             if let Some(url) = pod.url(&self.services.router_port) {
                 let replica = pod.name.to_string().into();
-                after.insert(ReplicaId { cluster: origin.cluster.clone(), replica }, url.into());
+                let id = ReplicaId { cluster: origin.cluster.clone(), replica };
+                // Pods are ordered by what they are named by, and the better name has it.
+                after.entry(id).or_insert_with(|| url.into());
             }
         }
         let is_gone = |id: &&ReplicaId| id.cluster == origin.cluster && !after.contains_key(id);

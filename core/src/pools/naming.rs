@@ -3,7 +3,7 @@
 //! Two MCS implementations name their slices differently; both give a Service name and a source cluster. The Service
 //! name then says whether it is a pool's relay, a pool's frontend or the router.
 
-use super::PoolKey;
+use super::{Notice, PoolKey};
 use crate::ids::ClusterId;
 use crate::names;
 use std::collections::BTreeMap;
@@ -120,6 +120,16 @@ pub enum Part {
     Router,
 }
 
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Relay(key) => write!(f, "the relays of pool {key}"),
+            Self::Frontend(key) => write!(f, "the frontends of pool {key}"),
+            Self::Router => f.write_str("the router"),
+        }
+    }
+}
+
 impl Services {
     /// What Service `service` of `namespace` in `cluster` is; none when it is of no interest.
     pub fn part(&self, cluster: &ClusterId, namespace: &str, service: &str) -> Option<Part> {
@@ -130,6 +140,25 @@ impl Services {
             |suffix: &str| PoolKey::new(cluster.as_str(), namespace, service.strip_suffix(suffix)?).ok();
         let relay = pool(&self.pool_suffix).map(Part::Relay);
         relay.or_else(|| pool(&self.frontend_suffix).map(Part::Frontend))
+    }
+
+    /// The name of the Service that plays `part`.
+    pub fn name(&self, part: &Part) -> String {
+        match part {
+            Part::Relay(key) => self.relay(key),
+            Part::Frontend(key) => self.frontend(key),
+            Part::Router => self.router_service.clone(),
+        }
+    }
+
+    /// A notice of each of `parts` whose Service has a name that `naming` cannot carry.
+    pub fn too_long(&self, naming: Naming, parts: impl IntoIterator<Item = Part>) -> Vec<Notice> {
+        let Some(limit) = naming.max_service_name() else { return Vec::new() };
+        let notice = |part| {
+            let service = self.name(&part);
+            (service.len() > limit).then_some(Notice::ServiceNameTooLong { part, service, limit })
+        };
+        parts.into_iter().filter_map(notice).collect()
     }
 
     /// The relay Service of a pool.

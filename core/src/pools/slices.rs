@@ -80,9 +80,11 @@ impl SliceEndpoint {
         self.addresses.iter().map(IpAddr::to_canonical)
     }
 
-    fn identity(&self) -> Option<PodName> {
+    /// What its pod is called; none where the endpoint has no address.
+    fn pod_name(&self) -> Option<PodName> {
         let target = self.target.clone().map(PodName::Target);
-        target.or_else(|| self.hostname.clone().map(PodName::Hostname))
+        let named = target.or_else(|| self.hostname.clone().map(PodName::Hostname));
+        named.or_else(|| self.addresses().min().map(PodName::Address))
     }
 }
 
@@ -93,7 +95,7 @@ pub enum PodName {
     Target(String),
     /// By host name, where the slice has no `targetRef`.
     Hostname(String),
-    /// By address, where it has neither.
+    /// By its least address, where it has neither.
     Address(IpAddr),
 }
 
@@ -144,11 +146,11 @@ pub fn ready_endpoints<'a>(slices: impl IntoIterator<Item = &'a SliceFacts>) -> 
     let mut addresses = BTreeSet::new();
     for slice in slices {
         for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.is_ready()) {
-            let identity = endpoint.identity();
+            let Some(name) = endpoint.pod_name() else { continue };
+            let places = pods.entry(name).or_default();
             for address in endpoint.addresses() {
                 addresses.insert(address);
-                let name = identity.clone().unwrap_or(PodName::Address(address));
-                pods.entry(name).or_default().entry(address).or_default().push(slice);
+                places.entry(address).or_default().push(slice);
             }
         }
     }

@@ -20,7 +20,8 @@ fn failing_at(seconds: &[u64]) -> SourceHealth {
 fn a_view_is_estimated_once_errors_span_one_minute() {
     let health = failing_at(&[10, 30, 50]);
     assert_eq!(seen(&health, &[10, 50, 69, 70, 71]), [Exact, Exact, Exact, Estimated, Estimated]);
-    assert_eq!(health.completeness(at(69_999)), Exact);
+    let around = [69_999, 70_000, 70_001].map(|millis| health.completeness(at(millis)));
+    assert_eq!(around, [Exact, Estimated, Estimated]);
 }
 
 #[test]
@@ -41,6 +42,8 @@ fn the_flag_is_set_and_cleared_by_timers() {
 fn two_minutes_without_an_error_end_the_run_and_an_error_after_them_starts_a_new_one() {
     let health = failing_at(&[0, 60, 100]);
     assert_eq!(seen(&health, &[100, 219, 220]), [Estimated, Estimated, Exact]);
+    let around = [219_999, 220_000, 220_001].map(|millis| health.completeness(at(millis)));
+    assert_eq!(around, [Estimated, Exact, Exact]);
     let health = failing_at(&[0, 60, 100, 220]);
     assert_eq!(seen(&health, &[220, 279, 280]), [Exact, Exact, Estimated]);
     let health = failing_at(&[0, 60, 100, 219]);

@@ -5,7 +5,7 @@ use mcs_core::ids::ClusterId;
 use mcs_core::pools::Completeness::{Estimated, Exact};
 use mcs_core::pools::directory::{Change, Directory, ListsCompleteness, Sizes, Source, WatchNews};
 use mcs_core::pools::index::SliceEvent;
-use mcs_core::pools::naming::Naming;
+use mcs_core::pools::naming::{Naming, Part, Services};
 use mcs_core::pools::storage::Storage;
 use mcs_core::pools::{Completeness, Notice, PoolListing, ReplicaId, RouterReplica};
 use std::sync::Arc;
@@ -122,16 +122,49 @@ fn an_accepted_watch_or_a_bookmark_ends_a_run_of_errors() {
 }
 
 #[test]
-fn with_karmada_a_pool_whose_service_name_is_too_long_is_told_at_its_registration() {
-    let mut directory = of_slices(Naming::Karmada);
-    let (fits, too_long) = ("a".repeat(44), "a".repeat(45));
-    directory.register(registration("east", &fits), at(0));
-    directory.register(registration("east", &too_long), at(0));
-    directory.register(registration("east", &too_long), at(5000));
-    let notice = Notice::ServiceNameTooLong {
-        key: key("east", &too_long),
-        service: format!("{too_long}-pool-relay"),
-        limit: 55,
+fn with_karmada_services_whose_names_are_too_long_are_told_at_the_start_and_at_a_registration() {
+    let named = |naming| {
+        let services = Services { router_service: "r".repeat(56), ..services() };
+        let mut directory =
+            Directory::new(Storage::memory(LEASE, at(0)), Source::Slices(naming, services), at(0));
+        for length in [44, 45, 47] {
+            directory.register(registration("east", &"a".repeat(length)), at(0));
+            directory.register(registration("east", &"a".repeat(length)), at(5000));
+        }
+        drain(&mut directory)
     };
-    assert_eq!(drain(&mut directory), [Change::Notice(notice)]);
+    let notice =
+        |part, service: String| Change::Notice(Notice::ServiceNameTooLong { part, service, limit: 55 });
+    let dgd = |length: usize| "a".repeat(length);
+    let relay =
+        |length| notice(Part::Relay(key("east", &dgd(length))), format!("{}-pool-relay", dgd(length)));
+    let frontend = notice(Part::Frontend(key("east", &dgd(47))), format!("{}-frontend", dgd(47)));
+    let expected = [notice(Part::Router, "r".repeat(56)), relay(45), relay(47), frontend];
+    assert_eq!((named(Naming::Karmada), named(Naming::Mcs)), (expected.to_vec(), vec![]));
+}
+
+#[test]
+fn the_flag_follows_the_timers_alone() {
+    let mut directory = of_slices(Naming::Mcs);
+    for event in [SliceEvent::Init, SliceEvent::InitDone] {
+        directory.handle_watch(watched(event), at(0));
+    }
+    directory.handle_timeout(at(15_000));
+    drain(&mut directory);
+    directory.handle_watch(WatchNews::Failed, at(20_000));
+    let mut seen = Vec::new();
+    let mut now = at(20_000);
+    while let Some(deadline) = directory.poll_timeout(now) {
+        now = deadline;
+        directory.handle_timeout(now);
+        seen.extend(drain(&mut directory).into_iter().map(|change| (now, change)));
+    }
+    let expected =
+        [(at(80_000), completeness(Estimated, Estimated)), (at(140_000), completeness(Exact, Exact))];
+    assert_eq!(seen, expected);
+    // What fails afterwards begins to count then.
+    for (second, complete) in [(141, Exact), (200, Exact), (201, Estimated)] {
+        directory.handle_watch(WatchNews::Failed, at(second * 1000));
+        assert_eq!(directory.completeness(at(second * 1000)).routers, complete, "{second}");
+    }
 }

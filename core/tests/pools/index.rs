@@ -2,6 +2,7 @@
 
 use super::build::*;
 use mcs_core::ids::ClusterId;
+use mcs_core::model::EndpointPort;
 use mcs_core::pools::index::{Index, IndexChange, SliceEvent};
 use mcs_core::pools::slices::{SliceEndpoint, SliceFacts};
 use mcs_core::pools::{Notice, PoolFacts, PoolKey, ReplicaId, RouterReplica};
@@ -180,6 +181,39 @@ fn a_router_replica_is_named_by_target_then_hostname_then_address() {
         replica("west", "router-1", "http://10.1.0.2:8000/"),
     ];
     assert_eq!(replicas(vec![east, east_v6, west]), expected);
+}
+
+#[test]
+fn a_name_that_two_router_pods_have_is_that_of_the_target() {
+    let host = SliceEndpoint { hostname: Some("router-0".into()), ..ready("10.0.0.1") };
+    let east = of("", "east", vec![host, pod("router-0", "10.0.0.2")]);
+    assert_eq!(replicas(vec![east]), [replica("east", "router-0", "http://10.0.0.2:8000/")]);
+}
+
+#[test]
+fn a_router_slice_without_the_tcp_port_gives_one_notice_and_no_replica() {
+    let mut index = listed(vec![]);
+    let routers = |ports| SliceFacts { ports, ..of("global-router", "east", vec![ready("10.0.0.1")]) };
+    let udp = EndpointPort { protocol: mcs_core::model::Protocol::Udp, ..port("relay", 50051) };
+    let none = EndpointPort { port: None, ..port("relay", 0) };
+    for ports in [vec![port("grpc", 50051)], vec![udp], vec![none], vec![port("relay", 0)]] {
+        index.handle_event(SliceEvent::Apply(slice("routing", "r"), routers(ports)));
+    }
+    let notice = Notice::NoPort {
+        slice: slice("routing", "r"),
+        service: "global-router".into(),
+        port: "relay".into(),
+    };
+    assert_eq!(drain(&mut index), [IndexChange::Notice(notice)]);
+}
+
+#[test]
+fn a_relist_repeats_no_notice() {
+    let lacking = || SliceFacts { ports: vec![port("grpc", 1)], ..frontend("east", "10.0.0.1") };
+    let slices = || vec![("f", lacking()), ("r", relay("east", "10.0.0.2"))];
+    let mut index = listed(slices());
+    relist(&mut index, slices());
+    assert_eq!(drain(&mut index), [IndexChange::Relisted]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::build::{key, services};
 use mcs_core::ids::ClusterId;
 use mcs_core::pools::PoolKey;
 use mcs_core::pools::naming::{Naming, Part, Unreadable};
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -32,6 +33,7 @@ fn mcs_slices_are_told_by_their_labels() {
     assert_eq!(Naming::Mcs.selector(), format!("{SERVICE},{CLUSTER}"));
 }
 
+/// Case O04 too: what is not imported, such as a cluster's own slices, is not read.
 #[test]
 fn karmada_slices_are_told_by_their_names() {
     const LABEL: &str = "kubernetes.io/service-name";
@@ -42,6 +44,39 @@ fn karmada_slices_are_told_by_their_names() {
     let cut = read("imported-east-cha-abc12", "derived-chat").unwrap_err();
     assert!(cut.starts_with("the cluster cannot be read from the name"), "{cut}");
     assert_eq!(Naming::Karmada.max_service_name(), Some(55));
+}
+
+/// A Kubernetes name made from a base is cut to leave room for five characters; that of a Service of up to 57 is whole.
+#[test]
+fn a_service_name_above_57_characters_is_cut_in_the_names_of_its_slices_which_is_told() {
+    let read = |length: usize| {
+        let service = "s".repeat(length);
+        let base: String = format!("{service}-").chars().take(58).collect();
+        let labels = labels(&[("kubernetes.io/service-name", &format!("derived-{service}"))]);
+        Naming::Karmada.read(&format!("imported-east-{base}abc12"), &labels)
+    };
+    let seen = [55, 57, 58].map(|length| read(length).map(|found| found.map(|(_, cluster)| cluster)));
+    let east = || Ok(Some(ClusterId::new("east").unwrap()));
+    assert_eq!(seen, [east(), east(), Err(Unreadable::Name { service: "s".repeat(58) })]);
+}
+
+proptest! {
+    /// Whatever a cluster and a Service are called, with the one's name in the other's too: both are read back.
+    #[test]
+    fn karmada_names_are_read_back(
+        parts in prop::collection::vec("[a-c]{1,2}", 1..4),
+        service in prop::collection::vec("[a-c]{1,2}", 1..4),
+        by_service in prop::collection::vec(any::<bool>(), 0..3),
+        suffix in "[bcdf24]{5}",
+    ) {
+        let service = service.join("-");
+        let more = by_service.into_iter().map(|is| if is { service.clone() } else { "imported".to_owned() });
+        let cluster = parts.into_iter().chain(more).collect::<Vec<_>>().join("-");
+        let slice = format!("imported-{cluster}-{service}-{suffix}");
+        let label = format!("derived-{service}");
+        let found = read(Naming::Karmada, &slice, &[("kubernetes.io/service-name", &label)]);
+        prop_assert_eq!(found, Ok(Some((service, cluster))));
+    }
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl Replica {
                     self.listed.insert(registration.key.clone());
                 }
                 RegistrationChange::Removed(key) => assert!(self.listed.remove(&key), "{key} was not listed"),
-                RegistrationChange::Notice(notice) => panic!("{notice}"),
+                RegistrationChange::Notice(notice) => panic!("{notice:?}"),
             }
         }
     }

@@ -268,6 +268,16 @@ fn a_suffix_may_begin_with_one_dash_and_never_takes_the_next_flag() {
         let line = with(bad).map(|_| ()).unwrap_err();
         assert!(line.contains("--pool-service-suffix") && line.lines().count() == 1, "{bad:?}: {line}");
     }
+    for bad in [
+        &["--frontend-service-suffix", "--listen=127.0.0.1:1"][..],
+        &["--frontend-service-suffix=--web"],
+        &["--frontend-service-suffix"],
+        &["--frontend-service-suffix=-pool-relay"],
+        &["--frontend-service-suffix=-relay"],
+    ] {
+        let line = with(bad).map(|_| ()).unwrap_err();
+        assert!(line.contains("--frontend-service-suffix") && line.lines().count() == 1, "{bad:?}: {line}");
+    }
 }
 
 #[test]

@@ -3,11 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where its own set-up does")]
 
+mod documented;
 mod flags;
 #[expect(unreachable_pub, reason = "the fuzz target uses what is in it")]
 mod hostile;
+mod karmada;
 mod lists;
 mod objects;
+mod outages;
 mod program;
 mod service;
 mod slices;
