@@ -3,7 +3,7 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`g1`], [`crossing`] (G2), [`g3`], [`g4`], [`g5`], [`g6`], [`g7`], [`g11`], [`g12`] | the benchmarks |
+//! | [`g1`], [`crossing`] (G2), [`g3`], [`g4`], [`g5`], [`g6`], [`g7`], [`g11`], [`g12`], [`g13`] | the benchmarks |
 //! | [`schedule`] | when changes are due: open loop |
 //! | [`stats`] | times, medians of ratios, blocks that take turns |
 //! | [`compare`] | three systems under one load |
@@ -30,6 +30,7 @@ pub mod floor;
 pub mod g1;
 pub mod g11;
 pub mod g12;
+pub mod g13;
 pub mod g3;
 pub mod g4;
 pub mod g5;
@@ -125,6 +126,8 @@ pub enum Name {
     G11,
     /// How soon a change is seen at another replica, and what looking for it costs
     G12,
+    /// How soon the discovery service says that its view is old, and that it is not any more
+    G13,
     // Those with clusters are last, since these stay until the process ends.
     /// From an EndpointSlice in one cluster to that in another
     #[value(alias = "g2")]
@@ -148,6 +151,7 @@ pub fn run(name: Name, crossing: Crossing, scale: &Scale) -> Result<Report> {
         Name::G7 => g7::run(scale),
         Name::G11 => g11::run(scale),
         Name::G12 => g12::run(scale),
+        Name::G13 => g13::run(scale),
         Name::Crossing => crossing.run(scale),
         Name::G3 => g3::run(scale),
         Name::G4 => g4::run(scale),

@@ -39,6 +39,12 @@ fn the_benchmark_of_memory_says_all_of_its_goal() -> Result<()> {
     check(Name::G7, "G7", 4)
 }
 
+/// That a view is old is told after a minute, so this takes one.
+#[test]
+fn the_benchmark_of_a_stale_view_says_all_of_its_goal() -> Result<()> {
+    check(Name::G13, "G13", 6)
+}
+
 /// Runs a benchmark, and reads what it prints: a table with all columns, and one line about `goal` with as many `parts`.
 fn check(name: Name, goal: &str, parts: usize) -> Result<()> {
     let report = run(name, Crossing { rate: 1, count: 1 }, &Scale::TINY)?.to_string();

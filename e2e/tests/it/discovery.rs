@@ -9,16 +9,16 @@ use hyper::{Request, StatusCode, body::Bytes};
 use hyper_util::{client::legacy::Client as HttpClient, rt::TokioExecutor};
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
-    core::v1::Service,
+    core::v1::{ObjectReference, Service},
     discovery::v1::EndpointSlice,
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use mcs_core::names::LABEL_EXPORT;
 use mcs_e2e::{
-    Cluster, objects,
+    Cluster, ClusterOptions, TempNamespace, objects,
     programs::{Program, Signal, free_address},
     shared::pair,
     stack::{Stack, StackOptions, get},
@@ -42,7 +42,7 @@ async fn a_pool_is_listed_with_the_imported_slices_of_its_services_and_routers_w
     let ns = namespace.name();
     let _stack = Stack::start(StackOptions::for_namespace(ns), &[&pair.east, &pair.west]).await?;
     let (east, west) = (pair.east.client(), pair.west.client());
-    let service = Discovery::start(&pair.west, ns).await?;
+    let service = Discovery::start(&pair.west, ns, "mcs").await?;
     service.must_not_read_more().await?;
 
     export_deployment(&east, ns, "my-dgd-pool-relay", 2).await?;
@@ -97,6 +97,115 @@ async fn a_pool_is_listed_with_the_imported_slices_of_its_services_and_routers_w
     Ok(())
 }
 
+/// Slices as Karmada writes them into a member cluster, of pods that are named, in both families.
+#[tokio::test]
+async fn slices_that_karmada_named_give_pools_and_routers() -> Result<()> {
+    let pair = pair().await?;
+    let namespace = pair.namespace("karmada").await?;
+    let ns = namespace.name();
+    let slices = Api::<EndpointSlice>::namespaced(pair.west.client(), ns);
+    let write =
+        async |name: &str, service: &str, port: objects::Port<'_>, pods: &[(&str, &str)]| -> Result<()> {
+            let slice = of_karmada(ns, name, service, port, pods)?;
+            slices.create(&PostParams::default(), &slice).await?;
+            Ok(())
+        };
+    let service = Discovery::start(&pair.west, ns, "karmada").await?;
+    let (relay, http, router) = (("relay", 7000), ("http", 8000), ("relay", 50051));
+    write("imported-member-1-my-dgd-pool-relay-b2c4d", "my-dgd-pool-relay", relay, &[("r-0", "10.43.1.2")])
+        .await?;
+    write("imported-member-1-my-dgd-pool-relay-f6g8h", "my-dgd-pool-relay", relay, &[("r-0", "fd00:43::2")])
+        .await?;
+    write("imported-member-1-my-dgd-frontend-b2c4d", "my-dgd-frontend", http, &[("f-0", "10.43.1.9")])
+        .await?;
+    let both = [("f-0", "fd00:43::9"), ("f-1", "fd00:43::a")];
+    write("imported-member-1-my-dgd-frontend-f6g8h", "my-dgd-frontend", http, &both).await?;
+    // The name of the Service within that of the cluster.
+    let cluster = "imported-at-global-router-1-global-router-b2c4d";
+    write(cluster, "global-router", router, &[("gr-0", "10.43.2.5")]).await?;
+
+    let mut body = registration(ns);
+    body["key"]["cluster_id"] = json!("member-1");
+    let pool = |frontends: &[&str]| {
+        json!([{
+            "key": { "cluster_id": "member-1", "namespace": ns, "dgd_name": "my-dgd" },
+            "location": { "region": null, "availability_zone": null, "datacenter": null },
+            "model": "llama", "capabilities": ["chat"], "capacity": [{ "workers": 4 }],
+            "frontends": frontends, "relay_identities": ["ip:10.43.1.2", "ip:fd00:43::2"],
+        }])
+    };
+    service.lists_pools(&body, &pool(&["http://10.43.1.9:8000/", "http://[fd00:43::a]:8000/"])).await?;
+    service
+        .lists_routers(&json!([{ "id": "at-global-router-1/gr-0", "url": "http://10.43.2.5:50051/" }]))
+        .await?;
+    slices.delete("imported-member-1-my-dgd-frontend-f6g8h", &DeleteParams::default()).await?;
+    service.lists_pools(&body, &pool(&["http://10.43.1.9:8000/"])).await?;
+    slices.delete(cluster, &DeleteParams::default()).await?;
+    service.lists_routers(&json!([])).await?;
+    let ended = service.program.end(Signal::Term).await?;
+    assert!(ended.success(), "{ended}");
+    Ok(())
+}
+
+/// An API server that is killed and started again takes nothing from a list, is listed at most once more, and what
+/// changed meanwhile is seen.
+#[tokio::test]
+async fn an_api_server_that_is_killed_takes_nothing_from_the_lists() -> Result<()> {
+    let options =
+        ClusterOptions { controller_manager: false, ..ClusterOptions::new("lone", 2, "eu-north-1") };
+    let cluster = Cluster::start(options).await?;
+    let namespace = TempNamespace::in_all([cluster.client()], "killed").await?;
+    let ns = namespace.name();
+    let slices = Api::<EndpointSlice>::namespaced(cluster.client(), ns);
+    let name = "imported-member-1-global-router-b2c4d";
+    let of_router =
+        |address: &str| of_karmada(ns, name, "global-router", ("relay", 50051), &[("gr-0", address)]);
+    slices.create(&PostParams::default(), &of_router("10.43.2.5")?).await?;
+    let service = Discovery::start(&cluster, ns, "karmada").await?;
+    let router =
+        |address: &str| json!([{ "id": "member-1/gr-0", "url": format!("http://{address}:50051/") }]);
+    service.lists_routers(&router("10.43.2.5")).await?;
+
+    cluster.kill_api_server().await?;
+    wait_for("an error of the watch", async || {
+        let errors = service.metric("global_discovery_watch_errors_total").await?;
+        ensure!(errors > 0.0, "{errors} errors");
+        Ok(())
+    })
+    .await?;
+    service.lists_routers(&router("10.43.2.5")).await?;
+    cluster.start_api_server().await?;
+    let changed = json!({ "endpoints": of_router("10.43.2.6")?.endpoints });
+    slices.patch(name, &PatchParams::default(), &Patch::Merge(changed)).await?;
+    service.lists_routers(&router("10.43.2.6")).await?;
+    let relists = service.metric("global_discovery_relists_total").await?;
+    ensure!((1.0..=2.0).contains(&relists), "{relists} lists");
+    let log = service.program.log();
+    ensure!(!log.contains("is not listed any more"), "{log}");
+    Ok(())
+}
+
+/// A slice of a Service as Karmada imports it, whose name has the cluster; of ready pods that are named.
+fn of_karmada(
+    ns: &str,
+    name: &str,
+    service: &str,
+    port: objects::Port<'_>,
+    pods: &[(&str, &str)],
+) -> Result<EndpointSlice> {
+    let addresses: Vec<IpAddr> = pods.iter().map(|(_, address)| address.parse()).collect::<Result<_, _>>()?;
+    let mut slice = objects::endpoint_slice(ns, name, &format!("derived-{service}"), &addresses, &[port]);
+    for (endpoint, (pod, _)) in slice.endpoints.iter_mut().zip(pods) {
+        let pod = ObjectReference {
+            kind: Some("Pod".to_owned()),
+            name: Some((*pod).to_owned()),
+            ..Default::default()
+        };
+        endpoint.target_ref = Some(pod);
+    }
+    Ok(slice)
+}
+
 /// The service in one cluster.
 struct Discovery {
     program: Program,
@@ -105,7 +214,7 @@ struct Discovery {
 }
 
 impl Discovery {
-    async fn start(cluster: &Cluster, ns: &str) -> Result<Self> {
+    async fn start(cluster: &Cluster, ns: &str, pool_discovery: &str) -> Result<Self> {
         // Tests that share clusters have bindings of their own.
         let rbac = RBAC
             .replace(ACCOUNT_NAMESPACE, &format!("namespace: {ns}"))
@@ -119,7 +228,7 @@ impl Discovery {
         let client = cluster.client_for_service_account(ns, ACCOUNT).await?;
         let address = free_address()?;
         let mut arguments = vec![
-            "--pool-discovery=mcs".to_owned(),
+            format!("--pool-discovery={pool_discovery}"),
             format!("--listen={address}"),
             format!("--router-namespace={ns}"),
             "--router-service=global-router".to_owned(),
@@ -130,7 +239,7 @@ impl Discovery {
         arguments.extend(LEASE.map(str::to_owned));
         let environment = [("KUBECONFIG", kubeconfig.display().to_string())];
         let folder = cluster.folder();
-        let name = format!("discovery-{ns}");
+        let name = format!("discovery-{pool_discovery}-{ns}");
         let mut program =
             Program::start("global-discovery-service", &name, folder, &arguments, &environment).await?;
         let url = format!("http://{address}");
@@ -160,6 +269,15 @@ impl Discovery {
 
     async fn get(&self, path: &str) -> Result<Value> {
         Ok(serde_json::from_slice(&get(&format!("{}/{path}", self.url)).await?)?)
+    }
+
+    /// The sum of a metric's series.
+    async fn metric(&self, name: &str) -> Result<f64> {
+        let text = String::from_utf8(get(&format!("{}/metrics", self.url)).await?.to_vec())?;
+        let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+        let numbers =
+            series.map(|line| -> Result<f64> { Ok(line.rsplit_once(' ').context("a number")?.1.parse()?) });
+        numbers.sum()
     }
 
     /// Registers a pool, and answers with its lease.
