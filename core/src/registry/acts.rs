@@ -30,7 +30,7 @@ impl Act {
         self.merges.extend(member.exports.keys().cloned());
     }
 
-    fn changed(&mut self, member: &Member, key: &ServiceKey, existed: bool) {
+    pub(super) fn changed(&mut self, member: &Member, key: &ServiceKey, existed: bool) {
         if member.in_log {
             self.parts.entry(key.clone()).or_insert(existed);
         }

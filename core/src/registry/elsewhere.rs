@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 pub(super) struct Elsewhere {
     /// The number of the last renewal that was taken here, and when it was, on the process's clock.
     pub(super) here: Option<(u32, Timestamp)>,
+    /// The first item that told that.
+    pub(super) told_in: Option<u64>,
     /// Who told of the newest renewal; none: it was taken here, or none was since the member is known.
     pub(super) told_by: Option<Epoch>,
     /// When a renewal was last heard of, here or elsewhere, on the process's clock.
@@ -33,6 +35,7 @@ impl Elsewhere {
     /// Takes a renewal that was taken here, with its number.
     pub(super) fn renewed_here(&mut self, number: u32, now: Timestamp) {
         self.here = Some((number, now));
+        self.told_in = None;
         self.told_by = None;
         self.heard_at = now;
         self.asked = None;

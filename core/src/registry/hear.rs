@@ -142,16 +142,23 @@ impl Registry {
             let unwritten = member.elsewhere.asked.is_some_and(|asked| asked > sharing.own.written);
             beat.is_due |= unread || unwritten;
         }
-        for member in self.members.values() {
+        sharing.own.listed.clear();
+        for member in self.members.values_mut() {
             // Who is hidden until it has synced is not back yet, for anybody.
             let is_hidden = matches!(member.standing, Standing::Expired { .. });
-            if let Some((count, at)) = member.elsewhere.here.filter(|_| !is_hidden)
-                && now.since(at) < timing.lease()
-            {
-                beat.renewals.insert(member.tag, Renewal { count, age: now.since(at) });
+            let Some((count, at)) = member.elsewhere.here.filter(|_| !is_hidden) else { continue };
+            let age = now.since(at);
+            let runs = age < timing.lease();
+            // Told until all have read it: who missed it, and reads of another one from before the cluster went there, would
+            // find it nowhere.
+            let told_in = *member.elsewhere.told_in.get_or_insert(beat.number);
+            if runs || !sharing.live_have_read(told_in) {
+                beat.renewals.insert(member.tag, Renewal { count, age });
+            }
+            if runs {
+                sharing.own.listed.insert(member.tag);
             }
         }
-        sharing.own.listed = beat.renewals.keys().copied().collect();
         beat
     }
 
@@ -180,8 +187,12 @@ impl Registry {
     fn renewed_elsewhere(&mut self, cluster: &ClusterId, told_by: Epoch, at: Timestamp, now: Timestamp) {
         let (judged, timing) = (self.clock.now(), self.policy.timing);
         let Some(member) = self.members.get_mut(cluster) else { return };
-        member.elsewhere.heard_at = now;
-        if at <= member.lease.renewed_last() {
+        let is_over = (at + timing.lease()).has_passed(judged);
+        if !is_over {
+            member.elsewhere.heard_at = now;
+        }
+        let is_expired = matches!(member.standing, Standing::Expired { .. });
+        if at <= member.lease.renewed_last() || (is_over && is_expired) {
             return;
         }
         // Others tell the newest renewal alone, so that one between two that are known may be missing.
@@ -191,11 +202,11 @@ impl Registry {
         member.elsewhere.asked = None;
         reschedule(&mut self.due, cluster, member, member.lease.deadline(timing));
         match member.standing {
-            Standing::Running => {}
-            Standing::Held => {
+            Standing::Held if !is_over => {
                 member.standing = Standing::Running;
                 self.journal.tell_section(cluster, member);
             }
+            Standing::Running | Standing::Held => {}
             // What is held may not be what it has now: its record says so.
             Standing::Expired { at, .. } => {
                 member.standing = Standing::Expired { at, renews: true };

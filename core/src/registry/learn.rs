@@ -273,10 +273,18 @@ impl Registry {
         let (found, missing, torn) = read.sort(member);
         let mut newest = record.version;
         for (key, export) in found {
-            newest = newest.max(export.version);
-            match member.age_of(&key, export.version) {
+            let found = export.version;
+            newest = newest.max(found);
+            match member.age_of(&key, found) {
                 Age::Newer => acts::put(member, services, cluster, &key, export, &mut act),
-                Age::Older if repairs => drop(rewrite.keys.insert(key)),
+                Age::Older if repairs => {
+                    // It is so as of the whole set. As older than what it replaces no store would take it.
+                    if let Some(held) = member.exports.get_mut(&key).filter(|held| held.version < found) {
+                        held.version = member.as_of;
+                        act.changed(member, &key, true);
+                    }
+                    rewrite.keys.insert(key);
+                }
                 Age::Same | Age::Older => {}
             }
         }

@@ -228,7 +228,8 @@ impl Sharing {
         self.own.read >= number && self.live_have_read(number) && self.knows_all(own)
     }
 
-    fn live_have_read(&self, number: u64) -> bool {
+    /// Whether all others that live have read the own beat of this number.
+    pub(super) fn live_have_read(&self, number: u64) -> bool {
         self.others.values().all(|other| other.dead || other.echo >= number)
     }
 

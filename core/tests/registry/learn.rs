@@ -237,6 +237,20 @@ fn what_the_owner_said_here_and_is_not_written_yet_stands() {
     assert_eq!(fixture.told(), [""; 0]);
 }
 
+/// It was so before, changed, and changed back; a late write of the state in between has won.
+#[test]
+fn what_replaces_a_newer_write_of_an_older_state_is_as_new_as_the_whole_set() {
+    let (mut fixture, web, api) = with_east();
+    let both = [web, api];
+    fixture.renew("east", "1.5", sum_of(&both)).expect("its id");
+    let between = put("web", &["10.1.0.66"]);
+    let learnt =
+        learn(&mut fixture, "east", record("east", "1.5", &both), one("web", Some(export("1.4", &between))));
+    let rewrite = Rewrite { record: false, keys: keys(&["web"]) };
+    assert_eq!(learnt, Learnt { again: false, rewrite });
+    assert_eq!(fixture.told(), ["part web of east 1.5 [10.1.0.1]"]);
+}
+
 #[test]
 fn a_leader_below_the_term_of_a_record_is_refused() {
     let (mut fixture, web, api) = with_east();

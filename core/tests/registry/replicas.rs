@@ -539,13 +539,38 @@ fn a_beat_that_was_not_written_is_made_anew_and_still_asks() {
 }
 
 #[test]
-fn a_member_that_is_not_heard_here_for_a_lease_is_not_in_the_beat() {
-    let mut fixture = replica(&[], &[&item(NEAR, 1, 0)]);
+fn a_member_that_is_not_heard_here_for_a_lease_is_in_the_beat_until_all_that_live_have_read_it() {
+    let mut fixture = replica(&[], &[&item(NEAR, 1, 0), &item(FAR, 1, 0)]);
     fixture.register("west", "1.1", Sum::EMPTY).expect("a free id");
+    let first = fixture.beat();
+    fixture.hear(&[&first, &item(NEAR, 2, 1), &item(FAR, 2, 1)]);
+    fixture.renew_as_held("west");
+    let told = fixture.beat().number;
+    fixture.hear(&[&first, &item(NEAR, 3, told), &item(FAR, 3, 1)]);
     fixture.until_millis(29_999);
     assert_eq!(fixture.beat().renewals.len(), 1);
     fixture.until(30);
+    assert_eq!(fixture.beat().renewals.len(), 1, "the far one may have missed it");
+    fixture.hear(&[&first, &item(NEAR, 4, told), &item(FAR, 4, told)]);
     assert_eq!(fixture.beat().renewals.len(), 0);
+}
+
+/// It went on to a third one, which echoed before that.
+#[test]
+fn a_renewal_that_was_missed_and_is_over_has_all_asked_anew() {
+    let mut fixture = replica(&["east"], &[&item(NEAR, 1, 0), &item(FAR, 1, 0)]);
+    fixture.until(30);
+    let due = fixture.beat();
+    fixture.hear(&[&due, &item(NEAR, 2, due.number), &item(FAR, 2, 0)]);
+    fixture.until(59);
+    let missed = with(item(FAR, 3, due.number), "east", 1, Duration::from_secs(30));
+    fixture.hear(&[&due, &item(NEAR, 3, due.number), &missed]);
+    assert_eq!((fixture.state("east"), fixture.registry.waiting()), (Some(MemberState::Active), 1));
+    let again = fixture.beat();
+    assert!(again.is_due);
+    let renewed = with(item(NEAR, 4, again.number), "east", 1, Duration::from_secs(1));
+    fixture.hear(&[&again, &renewed, &item(FAR, 4, again.number)]);
+    assert_eq!((fixture.state("east"), fixture.registry.waiting()), (Some(MemberState::Active), 0));
 }
 
 #[test]
