@@ -122,7 +122,11 @@ impl World {
             return;
         }
         let contested = self.owners[CLAIMANT].term > 0 && [0, CLAIMANT].contains(&place_of(uid));
-        let silent = self.known_renewal(place_of(uid), &self.known_until(slot, process)).is_none();
+        let known_until = self.known_until(slot, process);
+        let runs = |(at, by): &(Timestamp, Epoch)| {
+            self.now.since(*at) < LEASE && known_until.get(by).is_some_and(|until| at.has_passed(*until))
+        };
+        let silent = !self.heard[place_of(uid)].iter().any(runs);
         assert!(
             self.was_removed(uid) || contested || silent,
             "invariant 2: {uid} went at replica {slot}, and nobody removed it"
