@@ -6,7 +6,7 @@ use mcs_core::ids::Region;
 use mcs_core::pools::Completeness::Exact;
 use mcs_core::pools::registrations::RegistrationChange;
 use mcs_core::pools::stored::{Settings, StoredItem, StoredRegistrations, TableNews, TableRead, WallMoment};
-use mcs_core::pools::{PoolKey, PoolRegistration};
+use mcs_core::pools::{Lease, PoolKey, PoolRegistration};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,18 +20,30 @@ const LENGTH: u64 = 240_000;
 const STEP: usize = 100;
 const POOLS: usize = 4;
 
-const HEARTBEAT: u64 = 5_000;
 const HOLDS: u64 = 17_000;
 const SKEW: u64 = 2_000;
 const GRACE: u64 = 60_000;
 const POLL: u64 = 2_000;
 
+/// Renewals as rare as they may be: the next one is read just before the last one runs out where clocks are far apart.
 #[test]
-fn a_complete_list_lacks_no_live_pool_and_no_list_keeps_a_dead_one() {
-    let mut looks = Looks::default();
+fn a_complete_list_lacks_no_pool_whose_heartbeats_are_all_taken() {
+    play(8_000, true);
+}
+
+/// While the table is away heartbeats are refused, and pools lapse: not in a complete list.
+#[test]
+fn a_complete_list_lacks_no_pool_that_sends_heartbeats_whether_they_are_taken_or_not() {
+    play(5_000, false);
+}
+
+/// Plays histories with a heartbeat interval, of pools that count as live from their first heartbeat on, or from the
+/// last one that was refused.
+fn play(heartbeat: u64, is_forgotten_when_refused: bool) {
     let seeds = std::env::var("SEEDS").ok().map_or(SEEDS, |seeds| seeds.parse().unwrap());
+    let mut looks = Looks::default();
     for seed in 0..seeds {
-        let mut history = History::new(seed);
+        let mut history = History::new(seed, heartbeat, is_forgotten_when_refused);
         for now in (0..LENGTH).step_by(STEP) {
             history.step(now);
             history.check(now, &mut looks);
@@ -39,9 +51,9 @@ fn a_complete_list_lacks_no_live_pool_and_no_list_keeps_a_dead_one() {
         looks.skipped += history.skipped;
     }
     // The histories are such that this is worth something.
-    let Looks { live_in_exact, dead, lingering, estimated, skipped } = looks;
+    let Looks { live_in_exact, dead, lingering, in_grace, estimated, skipped } = looks;
     assert!(live_in_exact > seeds * 2_000 && dead > seeds * 1_000 && skipped > seeds * 10, "{looks:?}");
-    assert!(lingering > seeds * 100 && estimated > seeds * 1_000, "{looks:?}");
+    assert!(lingering > seeds * 100 && in_grace > seeds * 100 && estimated > seeds * 1_000, "{looks:?}");
 }
 
 /// What was looked at.
@@ -53,6 +65,8 @@ struct Looks {
     dead: u64,
     /// Pools that are listed though they died.
     lingering: u64,
+    /// Pools that are listed past their leases.
+    in_grace: u64,
     /// Lists that are not complete.
     estimated: u64,
     /// Registrations that were not written.
@@ -65,6 +79,8 @@ struct History {
     regions: [Part; 2],
     replicas: Vec<Replica>,
     pools: Vec<Pool>,
+    heartbeat: u64,
+    is_forgotten_when_refused: bool,
     skipped: u64,
 }
 
@@ -117,10 +133,10 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(random: &mut StdRng, number: usize) -> Self {
+    fn new(random: &mut StdRng, number: usize, heartbeat: u64) -> Self {
         let millis = Duration::from_millis;
         let stored = StoredRegistrations::new(Settings {
-            lease: LEASE,
+            lease: Lease { heartbeat_interval: millis(heartbeat), ..LEASE },
             skew: millis(SKEW),
             grace: millis(GRACE),
             poll_interval: millis(POLL),
@@ -181,8 +197,8 @@ struct Pool {
     home: usize,
     changes_at: u64,
     next_beat: u64,
-    /// Since when all of its heartbeats were taken.
-    taken_since: Option<u64>,
+    /// Since when it counts as live: its first heartbeat, or the first that was taken after all that were refused.
+    live_since: Option<u64>,
     /// Since when each region has a write that was made after that.
     visible: [Option<u64>; 2],
     /// When it was last written through each region.
@@ -197,15 +213,15 @@ impl Pool {
             home: 0,
             changes_at: 0,
             next_beat: 0,
-            taken_since: None,
+            live_since: None,
             visible: [None; 2],
             written: [None; 2],
         }
     }
 
-    /// All of its heartbeats are taken, and the replica has had a read that shows it.
+    /// It counts as live, and the replica has had a read that shows it.
     fn is_live_for(&self, replica: &Replica) -> bool {
-        let visible = self.taken_since.and(self.visible[replica.region]);
+        let visible = self.live_since.and(self.visible[replica.region]);
         self.is_alive && visible.is_some_and(|since| replica.read.is_some_and(|read| read >= since))
     }
 
@@ -223,11 +239,12 @@ fn region(number: usize) -> Region {
 }
 
 impl History {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, heartbeat: u64, is_forgotten_when_refused: bool) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        let replicas = [0, 0, 1].map(|region| Replica::new(&mut random, region)).into();
+        let replicas = [0, 0, 1].map(|region| Replica::new(&mut random, region, heartbeat)).into();
         let pools = (0..POOLS).map(Pool::new).collect();
-        Self { seed, random, regions: Default::default(), replicas, pools, skipped: 0 }
+        let regions = Default::default();
+        Self { seed, random, regions, replicas, pools, heartbeat, is_forgotten_when_refused, skipped: 0 }
     }
 
     fn step(&mut self, now: u64) {
@@ -245,7 +262,7 @@ impl History {
             self.live(number, now);
         }
         for pool in &mut self.pools {
-            let Some(since) = pool.taken_since else { continue };
+            let Some(since) = pool.live_since else { continue };
             for (part, visible) in self.regions.iter().zip(&mut pool.visible) {
                 let is_visible =
                     part.items.get(&pool.registration.key).is_some_and(|(then, _)| *then >= since);
@@ -267,20 +284,21 @@ impl History {
             pool.home = self.random.random_range(0..2);
             pool.changes_at = now + self.random.random_range(10_000..100_000);
             pool.next_beat = now;
-            (pool.taken_since, pool.visible) = (None, [None; 2]);
+            (pool.live_since, pool.visible) = (None, [None; 2]);
         }
         if !pool.is_alive || pool.next_beat > now {
             return;
         }
         // There may be several relays.
-        pool.next_beat = now + self.random.random_range(HEARTBEAT / 5..=HEARTBEAT);
+        let others = self.random.random_range(self.heartbeat / 5..=self.heartbeat);
+        pool.next_beat = now + if self.random.random_bool(0.5) { self.heartbeat } else { others };
         let chosen = if pool.home == 0 { self.random.random_range(0..2) } else { 2 };
         let is_taken = self.register(number, chosen, now);
         let pool = &mut self.pools[number];
         if is_taken {
-            pool.taken_since.get_or_insert(now);
-        } else {
-            (pool.taken_since, pool.visible) = (None, [None; 2]);
+            pool.live_since.get_or_insert(now);
+        } else if self.is_forgotten_when_refused {
+            (pool.live_since, pool.visible) = (None, [None; 2]);
         }
     }
 
@@ -334,6 +352,11 @@ impl History {
                 if pool.is_dead_for(replica, now) {
                     assert!(!is_listed, "{place}: a dead pool is listed");
                     looks.dead += 1;
+                }
+                let renewed = self.regions[replica.region].items.get(key).map(|(written, _)| *written);
+                if is_listed && renewed.is_some_and(|written| now >= written + HOLDS + SKEW) {
+                    assert!(!is_exact, "{place}: a complete list has a pool in its grace");
+                    looks.in_grace += 1;
                 }
                 looks.lingering += u64::from(is_listed && !pool.is_alive);
             }

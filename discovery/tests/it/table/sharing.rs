@@ -1,7 +1,8 @@
 //! What replicas over one table tell each other.
 
 use super::world::{Replica, config, good_item, lease, names, poll_all, put};
-use crate::service::registration;
+use crate::service::{PATIENCE, registration};
+use mcs_core::time::{Clock, ManualClock};
 use mcs_runtime::dynamodb::double::Double;
 use serde_json::json;
 use std::sync::Arc;
@@ -114,4 +115,63 @@ async fn a_pool_is_kept_whose_writer_has_a_clock_that_is_far_behind() {
     }
     // The first of them looked like a lease that is over.
     assert_eq!(replica.listed().await, names(&["chat"], true));
+}
+
+/// Fault 14: the wall clock of one replica jumps by an hour, forth and back.
+#[tokio::test]
+async fn a_wall_clock_that_is_set_takes_no_pool_from_the_list() {
+    let (double, clock, other_clock) = (Double::start().await, Arc::default(), Arc::<ManualClock>::default());
+    let one = Replica::start(&double, &clock).await;
+    let other = Replica::start(&double, &other_clock).await;
+    let step = async |second: u64| {
+        one.register("chat").await;
+        one.poll().await;
+        other.poll().await;
+        // The other one's own clock goes on from wherever it was set to.
+        assert_eq!(other.listed().await, names(&["chat"], second >= 16), "after {second} s");
+    };
+    for second in (2..=18).step_by(2) {
+        step(second).await;
+    }
+    for jump in [3_600, -3_600] {
+        let now = other_clock.wall().unix_secs();
+        other_clock.set_wall(mcs_core::time::WallTime::from_unix_secs(now + jump));
+        for second in (20..=60).step_by(2) {
+            step(second).await;
+        }
+    }
+}
+
+/// Fault 2: each replica is replaced by a new one, one after the other.
+#[tokio::test]
+async fn a_rolling_restart_takes_no_pool_from_any_list() {
+    let (double, clock) = (Double::start().await, Arc::default());
+    let mut replicas = vec![Replica::start(&double, &clock).await, Replica::start(&double, &clock).await];
+    replicas[0].register("chat").await;
+    for _ in 0..8 {
+        poll_all(&clock, &[&replicas[0], &replicas[1]]).await;
+        replicas[1].register("chat").await;
+    }
+    assert_eq!(replicas[0].listed().await, names(&["chat"], true));
+    for _ in 0..2 {
+        let old = replicas.remove(0);
+        old.shutdown.drain();
+        // The drain delay, and the relay goes on with the other one.
+        poll_all(&clock, &[&replicas[0]]).await;
+        replicas[0].register("chat").await;
+        poll_all(&clock, &[&replicas[0]]).await;
+        replicas[0].register("chat").await;
+        poll_all(&clock, &[&replicas[0]]).await;
+        tokio::time::timeout(PATIENCE, old.into_task()).await.unwrap().unwrap().unwrap();
+        let new = Replica::start(&double, &clock).await;
+        assert_eq!(new.listed().await, names(&["chat"], false), "it has just started");
+        assert_eq!(replicas[0].listed().await.0, ["chat"]);
+        replicas.push(new);
+    }
+    for _ in 0..8 {
+        replicas[0].register("chat").await;
+        poll_all(&clock, &[&replicas[0], &replicas[1]]).await;
+        assert_eq!((replicas[0].listed().await.0.len(), replicas[1].listed().await.0.len()), (1, 1));
+    }
+    assert_eq!(replicas[1].listed().await, names(&["chat"], true));
 }

@@ -69,6 +69,11 @@ impl Replica {
         Self(Service::start_over(discovery, Storage::DynamoDb(config), lease(15, 5), clock.clone()).await)
     }
 
+    /// Its task, which ends when it was told to drain.
+    pub(crate) fn into_task(self) -> tokio::task::JoinHandle<Result<(), global_discovery_service::Failed>> {
+        self.0.task
+    }
+
     pub(crate) async fn until_ready(&self) {
         let ready = async { while self.get("/healthz").await.0 != 200 {} };
         tokio::time::timeout(PATIENCE, ready).await.expect("never ready");
