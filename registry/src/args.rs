@@ -12,13 +12,12 @@ use mcs_core::registry::Policy;
 use mcs_core::timing::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, Timing};
 use mcs_runtime::args::{Check, Listen, LogArgs, MCS, duration};
 use mcs_runtime::clock::SystemClock;
-use mcs_runtime::files::raise_open_files;
+use mcs_runtime::files::{fitting_connections, raise_open_files};
 use mcs_runtime::tls::TlsArgs;
 use mcs_runtime::{logs, program};
-use tracing::warn;
 
 pub use self::store::{DEFAULT_TABLE, Kind, StoreArgs};
-use crate::{Config, Listeners, Replication};
+use crate::{Config, Listeners, PORTS, Replication};
 
 /// Fewer active clusters than this are never held: among two, one silent cluster is half of them.
 const MASS_EXPIRY_MIN_ACTIVE: usize = 3;
@@ -264,7 +263,9 @@ impl Args {
         let Given { config, grpc, rest, admin, store, tls, logs } = self.given();
         program::run(|shutdown| async move {
             logs::init(&logs)?;
-            let config = fitting(config, raise_open_files());
+            let max_connections =
+                fitting_connections(config.max_connections, PORTS.len(), OTHER_FILES, raise_open_files());
+            let config = Config { max_connections, ..config };
             let clock = Arc::new(SystemClock);
             let (store, region) = store.open(config.policy.timing, clock.clone()).await?;
             let config = Config { replication: Replication { region, ..config.replication }, ..config };
@@ -276,36 +277,5 @@ impl Args {
             };
             crate::serve(config, clock, store, listeners, shutdown.watch()).await
         })
-    }
-}
-
-/// The configuration that fits into so many open files.
-fn fitting(config: Config, open_files: usize) -> Config {
-    let Config { max_connections, .. } = config;
-    let fitting = (open_files - OTHER_FILES.min(open_files / 2)) / 2;
-    if max_connections <= fitting {
-        return config;
-    }
-    warn!(
-        open_files,
-        max_connections,
-        fitting,
-        "too few files may be open for --max-connections on both ports: fewer are taken; raise the limit of open files \
-         (ulimit -n)"
-    );
-    Config { max_connections: fitting, ..config }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_more_connections_are_taken_than_files_may_be_open() {
-        let args = ["mcs-registry", "--max-connections=1000"];
-        let config = mcs_runtime::args::try_parse::<Args>(&MCS, args).unwrap().config();
-        let most = |open_files| fitting(config.clone(), open_files).max_connections;
-        assert_eq!([most(2_513), most(2_512), most(2_511), most(2_510)], [1_000, 1_000, 999, 999]);
-        assert_eq!([most(usize::MAX), most(1_024), most(256)], [1_000, 256, 64]);
     }
 }

@@ -10,14 +10,13 @@
 //! The use cases that change something take a [`Writer`] or a [`Remover`], which only a [`Caller`] gives: no transport
 //! can forget to ask.
 
-mod certificate;
-
 use std::fmt;
 
 use axum::http::Extensions;
 use mcs_core::ids::{ClusterId, ClustersetId};
 use mcs_proto::convert::Member;
 use mcs_runtime::http::Peer;
+use mcs_runtime::tls::Holder;
 use tracing::debug;
 
 use crate::error::Error;
@@ -97,7 +96,7 @@ impl Caller {
     pub(crate) fn identify(peer: &Peer, certificates_are_asked_for: bool) -> Self {
         match &peer.certificate {
             Some(certificate) => {
-                let caller = Self::of_certificate(certificate);
+                let caller = Self::from(Holder::of(certificate));
                 debug!(peer = %peer.address, serial = certificate.serial, %caller, "client identified");
                 caller
             }
@@ -162,6 +161,16 @@ impl Caller {
             Self::Cluster { .. } => "read, and write for and remove that cluster",
             Self::Admin { .. } => "read, and remove clusters of that clusterset",
             Self::Reader { .. } => "read",
+        }
+    }
+}
+
+impl From<Holder> for Caller {
+    fn from(holder: Holder) -> Self {
+        match holder {
+            Holder::Cluster { clusterset, cluster } => Self::Cluster { clusterset, cluster },
+            Holder::Admin { clusterset } => Self::Admin { clusterset },
+            Holder::Other { shown } => Self::Reader { shown },
         }
     }
 }

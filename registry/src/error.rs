@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use mcs_core::registry::{MAX_EXPORTS, Refused};
 use mcs_core::validate::Refusal;
 use mcs_proto::status;
-use mcs_runtime::http::{Crowded, TooSlow};
+use mcs_runtime::http::{Crowded, NoPlace, TooSlow};
 use tonic::{Code, Status};
 
 use crate::caller::Denied;
@@ -236,6 +236,12 @@ impl Error {
             | Self::NoMethod { .. }
             | Self::Draining => None,
         }
+    }
+}
+
+impl From<NoPlace> for Error {
+    fn from(NoPlace { most }: NoPlace) -> Self {
+        Self::Full { what: "streams", limit: Limit::Streams, most }
     }
 }
 

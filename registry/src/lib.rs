@@ -20,7 +20,6 @@
 //! | `ports` | what both transports have in common |
 //! | `grpc`, `rest` | the same calls over two transports |
 //! | `apis` | both without ports |
-//! | `streams` | the watches and syncs that are open |
 //! | `error` | what can go wrong, and how each transport says it |
 //! | `limits` | the names of all limits |
 //! | `metrics` | sizes and counts, collected when they are asked for |
@@ -49,7 +48,6 @@ mod rest;
 mod service;
 mod shown;
 pub mod store;
-mod streams;
 mod unsaved;
 mod verdicts;
 mod watch;

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use mcs_core::time::Clock;
 use mcs_core::timing::MAX_PROGRESS;
-use mcs_runtime::http::{self, Budget, Port, hold};
+use mcs_runtime::http::{self, Budget, Port, Streams, hold};
 use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tls::Tls;
 
@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::limits::Limit;
 use crate::metrics::Metrics;
 use crate::pages::Pages;
-use crate::streams::Streams;
 use crate::{Config, DRAIN};
 
 /// What both ports need. Cheap to clone.
@@ -27,7 +26,7 @@ pub(crate) struct Ports {
     pub(crate) clock: Arc<dyn Clock>,
     /// The certificates; none: plaintext.
     pub(crate) tls: Option<Tls>,
-    /// The streams of both.
+    /// The watches and syncs that are open, of both.
     pub(crate) streams: Streams,
     /// What the bodies of requests hold.
     pub(crate) held: Budget,

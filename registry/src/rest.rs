@@ -34,7 +34,7 @@ use axum::http::Method;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::any;
-use mcs_runtime::http::{Pace, pace};
+use mcs_runtime::http::{Pace, Streams, pace};
 use tokio::net::TcpListener;
 use tonic::Code;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -45,7 +45,6 @@ use crate::metrics::{Metrics, Request as Measured};
 use crate::pages::Pages;
 use crate::ports::Ports;
 use crate::service::Service;
-use crate::streams::Streams;
 
 /// The document that `/openapi.json` answers with; `make openapi` makes it.
 const OPENAPI: &str = include_str!("../../docs/openapi.json");

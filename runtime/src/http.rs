@@ -9,6 +9,7 @@
 //! | a client that takes nothing of what it is sent | closed after [`Limits::write`] | `write_limit` |
 //! | a peer that is gone | HTTP/2 probes, [`Limits::keep_alive`]; HTTP/1.1: no next request within [`Limits::header_read`] | `h2`, hyper |
 //! | a body that drips in | the request fails; see [`pace`] | `pace` |
+//! | answers that stay open without end | bounded together; see [`Streams`] | `streams` |
 //! | bodies that hold memory while the rest of them does not come | bounded together; see [`hold`] | `held` |
 //! | streams, headers and CONTINUATION without end, rapid resets | bounded by h2, set in one place | `h2` |
 //! | floods of PING, SETTINGS, RST_STREAM and other frames that cost nothing | closed | `flood` |
@@ -36,6 +37,7 @@ use self::connection::{Client, Connection, wrong_version};
 pub use self::held::{Budget, Crowded, Held, hold};
 pub use self::metrics::Metrics;
 pub use self::pace::{Pace, TooSlow, pace};
+pub use self::streams::{NoPlace, StreamPlace, Streams};
 use self::turns::{Turn, Turns};
 use crate::logs::Sparse;
 use crate::tls::{Certificate, Tls};
@@ -46,6 +48,9 @@ mod h2;
 mod held;
 mod metrics;
 mod pace;
+mod streams;
+#[cfg(feature = "test-util")]
+pub mod testing;
 mod turns;
 mod write_limit;
 

@@ -14,6 +14,7 @@
 //! - [`admin`]: `/metrics`, `/healthz`, `/readyz`
 //! - `kube`: the client of an API server, and how its objects are followed (feature `kube`)
 //! - `dynamodb`: the client of DynamoDB, and a stand-in for tests (features `dynamodb`, `dynamodb-double`)
+//! - `openapi`: documents of an API (feature `openapi`)
 //! - [`metrics`]: the registry of metrics, those of the process and of its build
 
 pub mod admin;
@@ -27,10 +28,14 @@ pub mod http;
 pub mod kube;
 pub mod logs;
 pub mod metrics;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 pub mod program;
 pub mod ready;
 pub mod shutdown;
 pub mod tasks;
+#[cfg(feature = "test-util")]
+pub mod testing;
 pub mod tls;
 
 /// The version of the programs, as `--version`, the metric `build_info` and the protocol tell it.

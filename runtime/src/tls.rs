@@ -6,6 +6,7 @@
 //! - `files`: certificate, key and client CA as they are on disk, checked before they are used
 //! - `follow`: they are read again every few seconds; a bad new pair keeps the old one, and is told once
 //! - `certificate`: what a certificate says of its holder
+//! - [`Holder`]: whom its names stand for
 //! - `handshake`: from a connection to a client, or why not, in a closed set of reasons
 //!
 //! What a handshake uses is one [`rustls::ServerConfig`], the client CA included, which is swapped as a whole: a new handshake
@@ -30,6 +31,7 @@ use crate::logs::Sparse;
 pub use self::certificate::{Certificate, Names, Unreadable};
 pub use self::files::{Bad, Files};
 use self::follow::{Followed, Then};
+pub use self::holder::Holder;
 pub use self::metrics::Metrics;
 
 mod certificate;
@@ -37,6 +39,7 @@ pub mod client;
 mod files;
 mod follow;
 pub(crate) mod handshake;
+mod holder;
 mod metrics;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
@@ -72,22 +75,20 @@ pub struct TlsArgs {
 
 impl Check for TlsArgs {
     fn check(&self) -> Result<(), String> {
-        match (&self.tls_cert_file, &self.tls_key_file, &self.tls_client_ca_file) {
-            (Some(_), None, _) => Err("--tls-cert-file needs --tls-key-file".to_owned()),
-            (None, Some(_), _) => Err("--tls-key-file needs --tls-cert-file".to_owned()),
-            (None, None, Some(_)) => {
-                Err("--tls-client-ca-file needs --tls-cert-file and --tls-key-file".to_owned())
-            }
-            _ => Ok(()),
-        }
+        self.clone().given().map(drop)
     }
 }
 
 impl TlsArgs {
     /// The files, when TLS is asked for.
     pub fn files(self) -> Option<Files> {
+        self.given().ok().flatten()
+    }
+
+    fn given(self) -> Result<Option<Files>, String> {
         let Self { tls_cert_file, tls_key_file, tls_client_ca_file } = self;
-        Some(Files { cert: tls_cert_file?, key: tls_key_file?, client_ca: tls_client_ca_file })
+        let flags = ["--tls-cert-file", "--tls-key-file", "--tls-client-ca-file"];
+        Files::given(tls_cert_file, tls_key_file, tls_client_ca_file, flags)
     }
 }
 

@@ -15,7 +15,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use http_body_util::BodyExt;
-use mcs_runtime::http::{Pace, pace};
+use mcs_runtime::http::{Pace, Streams, pace};
 use tonic::Status;
 
 use super::deadline::keep_deadline;
@@ -23,7 +23,6 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::pages::Pages;
 use crate::ports::Ports;
-use crate::streams::Streams;
 
 const SYNC: &str = "/dynamo.mcs.v1.Members/Sync";
 
@@ -68,7 +67,7 @@ async fn count(
     }
     match streams.take() {
         Ok(place) => next.run(request).await.map(|body| place.until_end_of(body)),
-        Err(full) => Status::from(metrics.failed(full)).into_http(),
+        Err(full) => Status::from(metrics.failed(full.into())).into_http(),
     }
 }
 

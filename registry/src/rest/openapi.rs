@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mcs_runtime::openapi::sorted;
 use serde_json::{Map, Value, json};
 
 use self::described::{Described, Field, Kind, Message};
@@ -68,22 +69,6 @@ pub fn document() -> Result<Value, Undescribed> {
         "components": {"schemas": schemas.finish(), "responses": {"Refused": refused()}},
     });
     Ok(sorted(document))
-}
-
-/// The text of a document, the same whatever order its objects are kept in.
-pub fn text(document: &Value) -> String {
-    format!("{document:#}\n")
-}
-
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let members: BTreeMap<_, _> = members.into_iter().collect();
-            Value::Object(members.into_iter().map(|(key, value)| (key, sorted(value))).collect())
-        }
-        Value::Array(items) => items.into_iter().map(sorted).collect(),
-        other => other,
-    }
 }
 
 /// The schemas that the routes need.

@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 use crate::program::Program;
-use crate::raw::Raw;
 use crate::started::{LIMIT, client, http, id, prod};
 use crate::witness::Witness;
+use mcs_runtime::http::testing::Raw;
 
 /// The most memory of the program with all connections: 300 MB, less what an optimised one has of its own file, of which
 /// one that is not has twice as much.

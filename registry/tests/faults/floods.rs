@@ -9,11 +9,11 @@ use mcs_core::time::Clock;
 use mcs_runtime::clock::SystemClock;
 
 use crate::program::{MIB, Program};
-use crate::raw::{
+use crate::witness::Witness;
+use mcs_runtime::http::testing::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, Raw, SETTINGS,
     WINDOW_UPDATE, frame, headers,
 };
-use crate::witness::Witness;
 
 /// The most that the program's memory may grow under a flood.
 const GROWTH: usize = 32 * MIB;

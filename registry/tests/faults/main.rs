@@ -8,7 +8,6 @@ mod floods;
 mod hostile;
 mod oversize;
 mod program;
-mod raw;
 mod replicas;
 mod slow;
 #[path = "../it/started.rs"]

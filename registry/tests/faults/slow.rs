@@ -14,9 +14,11 @@ use prost::Message;
 use tokio::task::JoinSet;
 
 use crate::program::{MIB, Program};
-use crate::raw::{CONTINUATION, DATA, END_HEADERS, HEADERS, PREFACE, Raw, SETTINGS, frame, headers};
 use crate::started::{client, member, put, registration};
 use crate::witness::Witness;
+use mcs_runtime::http::testing::{
+    CONTINUATION, DATA, END_HEADERS, HEADERS, PREFACE, Raw, SETTINGS, frame, headers,
+};
 
 /// So many clients do the same at once.
 const CLIENTS: usize = 100;

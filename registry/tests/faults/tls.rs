@@ -2,7 +2,6 @@
 //! each port makes of each certificate is tested in process.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -10,8 +9,7 @@ use hyper_util::rt::TokioIo;
 use mcs_proto::pb;
 use mcs_proto::pb::imports_client::ImportsClient;
 use mcs_proto::pb::members_client::MembersClient;
-use mcs_runtime::tls::testing::{Ca, GOOD, Issued, OVER, serial, shake};
-use tempfile::TempDir;
+use mcs_runtime::tls::testing::{Ca, GOOD, Issued, OVER, Secret, serial, shake};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -28,8 +26,8 @@ async fn what_is_wrong_with_a_client_is_told_to_it_and_in_the_log_and_nothing_is
     let (ca, clients, other) = (Ca::new("ca"), Ca::new("clients"), Ca::new("other"));
     let own = clients.server(9);
     let elsewhere = ca.issue(&["elsewhere.test"], GOOD, 2);
-    let wrong_name = Secret::new(&elsewhere, &clients);
-    let secret = Secret::new(&ca.server(1), &clients);
+    let wrong_name = Secret::new(&elsewhere, Some(&clients.pem()));
+    let secret = Secret::new(&ca.server(1), Some(&clients.pem()));
     let program = start(&secret).await;
     let named_otherwise = start(&wrong_name).await;
     let plaintext = Program::start(&["--log-level=debug"]).await;
@@ -56,7 +54,7 @@ async fn what_is_wrong_with_a_client_is_told_to_it_and_in_the_log_and_nothing_is
 #[test]
 fn an_expired_certificate_ends_it_at_the_start_with_the_cause() {
     let ca = Ca::new("ca");
-    let secret = Secret::new(&ca.issue(&["localhost"], OVER, 3), &ca);
+    let secret = Secret::new(&ca.issue(&["localhost"], OVER, 3), Some(&ca.pem()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_mcs-registry"));
     for port in ["grpc", "rest", "admin"] {
         command.arg(format!("--{port}-listen=127.0.0.1:0"));
@@ -73,7 +71,7 @@ fn an_expired_certificate_ends_it_at_the_start_with_the_cause() {
 async fn certificates_change_under_load_and_bad_ones_are_told_and_not_used() {
     let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
     let own = clients.issue(&["URI:spiffe://prod/cluster/east"], GOOD, 9);
-    let mut secret = Secret::new(&ca.server(1), &clients);
+    let mut secret = Secret::new(&ca.server(1), Some(&clients.pem()));
     let program = start(&secret).await;
     let (rest, client) = (program.rest, ca.client(Some(&own), &[]));
     let files = program.handles();
@@ -110,7 +108,7 @@ async fn certificates_change_under_load_and_bad_ones_are_told_and_not_used() {
         (ca.server(7), "serial=07", "07"),
     ];
     for (issued, logged, shown) in steps {
-        secret.swap(&issued, &clients);
+        secret.swap(&issued.cert, &issued.key, &clients.pem());
         program.logged(logged).await;
         for address in [program.rest, program.grpc] {
             let stream = shake(&both, TcpStream::connect(address).await.unwrap()).await.unwrap();
@@ -178,37 +176,4 @@ async fn channel(grpc: SocketAddr, client: &Arc<TlsConnector>) -> Channel {
         }
     });
     Endpoint::from_static("http://localhost").connect_with_connector(connect).await.unwrap()
-}
-
-/// The files of a Secret as kubelet keeps them: links into a folder that is a link, which is swapped.
-struct Secret {
-    folder: TempDir,
-    version: usize,
-}
-
-impl Secret {
-    fn new(issued: &Issued, clients: &Ca) -> Self {
-        let mut secret = Self { folder: tempfile::tempdir().unwrap(), version: 0 };
-        secret.swap(issued, clients);
-        for name in ["tls.crt", "tls.key", "ca.crt"] {
-            std::os::unix::fs::symlink(Path::new("..data").join(name), secret.path(name)).unwrap();
-        }
-        secret
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn swap(&mut self, issued: &Issued, clients: &Ca) {
-        self.version += 1;
-        let version = format!("..version-{}", self.version);
-        std::fs::create_dir(self.path(&version)).unwrap();
-        for (name, text) in [("tls.crt", &issued.cert), ("tls.key", &issued.key), ("ca.crt", &clients.pem())]
-        {
-            std::fs::write(self.path(&version).join(name), text).unwrap();
-        }
-        std::os::unix::fs::symlink(&version, self.path("..new")).unwrap();
-        std::fs::rename(self.path("..new"), self.path("..data")).unwrap();
-    }
 }

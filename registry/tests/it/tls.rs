@@ -4,59 +4,17 @@ mod clients;
 mod identities;
 mod rotation;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;
-use mcs_runtime::tls::Files;
+pub(crate) use mcs_runtime::tls::testing::Secret;
 use mcs_runtime::tls::testing::{Ca, Issued, shake};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::started::{LIMIT, Started};
-
-/// The files of a registry, as kubelet keeps those of a Secret: links to links, of which one is swapped.
-pub(crate) struct Secret {
-    folder: TempDir,
-    version: usize,
-}
-
-impl Secret {
-    pub(crate) fn new(issued: &Issued, client_ca: Option<&str>) -> Self {
-        let mut secret = Self { folder: tempfile::tempdir().unwrap(), version: 0 };
-        secret.swap(&issued.cert, &issued.key, client_ca.unwrap_or_default());
-        for name in ["tls.crt", "tls.key", "ca.crt"] {
-            std::os::unix::fs::symlink(Path::new("..data").join(name), secret.path(name)).unwrap();
-        }
-        secret
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    pub(crate) fn files(&self, client_ca: bool) -> Files {
-        Files {
-            cert: self.path("tls.crt"),
-            key: self.path("tls.key"),
-            client_ca: client_ca.then(|| self.path("ca.crt")),
-        }
-    }
-
-    fn swap(&mut self, cert: &str, key: &str, client_ca: &str) {
-        self.version += 1;
-        let version = format!("..version-{}", self.version);
-        std::fs::create_dir(self.path(&version)).unwrap();
-        for (name, text) in [("tls.crt", cert), ("tls.key", key), ("ca.crt", client_ca)] {
-            std::fs::write(self.path(&version).join(name), text).unwrap();
-        }
-        std::os::unix::fs::symlink(&version, self.path("..new")).unwrap();
-        std::fs::rename(self.path("..new"), self.path("..data")).unwrap();
-    }
-}
 
 /// A client of the CA that shows `own`.
 fn grpc_client(ca: &Ca, own: Option<&Issued>) -> Arc<TlsConnector> {

@@ -28,6 +28,14 @@ impl Budget {
     pub fn new(most: usize) -> Self {
         Self { most, free: Arc::new(Semaphore::new(most / UNIT)) }
     }
+
+    /// A body whose reading fails with [`Crowded`] when bodies hold too much, and what it holds, until that is dropped
+    /// with the body.
+    pub fn hold(&self, body: Body) -> (Held, Body) {
+        let held = Held { budget: self.clone(), state: Arc::default() };
+        let counted = Counted { body, held: held.clone() };
+        (held, Body::new(counted))
+    }
 }
 
 /// What the body of one request holds; among its extensions.
@@ -85,11 +93,12 @@ impl Held {
 
 /// Middleware by which reading the body fails with [`Crowded`] when bodies hold too much. What a request holds is given
 /// back when its answer begins, or with [`Held::free`].
-pub async fn hold(State(budget): State<Budget>, mut request: Request, next: Next) -> Response {
-    let held = Held { budget, state: Arc::default() };
+pub async fn hold(State(budget): State<Budget>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let (held, body) = budget.hold(body);
+    let mut request = Request::from_parts(parts, body);
     request.extensions_mut().insert(held.clone());
-    let counted = held.clone();
-    let response = next.run(request.map(|body| Body::new(Counted { body, held: counted }))).await;
+    let response = next.run(request).await;
     held.free();
     response
 }

@@ -43,7 +43,14 @@ pub struct TooSlow {
 
 /// Middleware by which reading the body fails with [`TooSlow`] when it does not keep up.
 pub async fn pace(State(pace): State<Pace>, request: Request, next: Next) -> Response {
-    next.run(request.map(|body| Body::new(Paced { body, pace, got: 0, window: None }))).await
+    next.run(request.map(|body| pace.limit(body))).await
+}
+
+impl Pace {
+    /// A body whose reading fails with [`TooSlow`] when it does not keep up.
+    pub fn limit(self, body: Body) -> Body {
+        Body::new(Paced { body, pace: self, got: 0, window: None })
+    }
 }
 
 struct Paced {

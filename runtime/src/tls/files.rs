@@ -31,6 +31,28 @@ pub struct Files {
     pub client_ca: Option<PathBuf>,
 }
 
+impl Files {
+    /// The files that were given, when TLS is asked for; `flags` are those of certificate, key and client CA.
+    ///
+    /// # Errors
+    /// The flag that is missing.
+    pub fn given(
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+        client_ca: Option<PathBuf>,
+        flags: [&str; 3],
+    ) -> Result<Option<Self>, String> {
+        let [cert_flag, key_flag, ca_flag] = flags;
+        match (cert, key, client_ca) {
+            (Some(cert), Some(key), client_ca) => Ok(Some(Self { cert, key, client_ca })),
+            (Some(_), None, _) => Err(format!("{cert_flag} needs {key_flag}")),
+            (None, Some(_), _) => Err(format!("{key_flag} needs {cert_flag}")),
+            (None, None, Some(_)) => Err(format!("{ca_flag} needs {cert_flag} and {key_flag}")),
+            (None, None, None) => Ok(None),
+        }
+    }
+}
+
 /// What is in the files.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Contents {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{
@@ -12,9 +13,12 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use super::Files;
 
 /// A CA that signs for servers and clients.
 pub struct Ca {
@@ -97,6 +101,50 @@ impl Ca {
         };
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         TlsConnector::from(Arc::new(config))
+    }
+}
+
+/// The files of a server, as kubelet keeps those of a Secret: links to links, of which one is swapped.
+pub struct Secret {
+    folder: TempDir,
+    version: usize,
+}
+
+impl Secret {
+    /// With this pair, and this client CA.
+    pub fn new(issued: &Issued, client_ca: Option<&str>) -> Self {
+        let mut secret = Self { folder: tempfile::tempdir().unwrap(), version: 0 };
+        secret.swap(&issued.cert, &issued.key, client_ca.unwrap_or_default());
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            std::os::unix::fs::symlink(Path::new("..data").join(name), secret.path(name)).unwrap();
+        }
+        secret
+    }
+
+    /// Where a file is: `tls.crt`, `tls.key` or `ca.crt`.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The files, with the client CA or without.
+    pub fn files(&self, client_ca: bool) -> Files {
+        Files {
+            cert: self.path("tls.crt"),
+            key: self.path("tls.key"),
+            client_ca: client_ca.then(|| self.path("ca.crt")),
+        }
+    }
+
+    /// Puts other texts in their place, all at once.
+    pub fn swap(&mut self, cert: &str, key: &str, client_ca: &str) {
+        self.version += 1;
+        let version = format!("..version-{}", self.version);
+        std::fs::create_dir(self.path(&version)).unwrap();
+        for (name, text) in [("tls.crt", cert), ("tls.key", key), ("ca.crt", client_ca)] {
+            std::fs::write(self.path(&version).join(name), text).unwrap();
+        }
+        std::os::unix::fs::symlink(&version, self.path("..new")).unwrap();
+        std::fs::rename(self.path("..new"), self.path("..data")).unwrap();
     }
 }
 

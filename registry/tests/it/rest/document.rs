@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use mcs_registry::openapi;
 use serde_json::{Value, json};
 
 use super::http::{call, get, request, send};
@@ -18,7 +17,7 @@ const METHODS: [&str; 4] = ["get", "put", "post", "delete"];
 #[test]
 fn the_document_checked_in_is_that_of_the_routes_and_the_proto_files() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
-    let made = openapi::text(&DOCUMENT);
+    let made = mcs_runtime::openapi::text(&DOCUMENT);
     if std::env::var_os(UPDATE).is_some() {
         std::fs::write(&file, &made).unwrap();
     }

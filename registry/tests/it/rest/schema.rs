@@ -49,48 +49,5 @@ pub(crate) fn operation(method: &str, path: &str) -> Option<&'static Value> {
 
 /// Says where a value is not what a schema says.
 pub(crate) fn conforms(value: &Value, schema: &Value) -> Result<(), String> {
-    if let Some(reference) = schema["$ref"].as_str() {
-        let target = DOCUMENT.pointer(reference.strip_prefix('#').unwrap()).unwrap();
-        return conforms(value, target);
-    }
-    if let Some(choices) = schema["anyOf"].as_array() {
-        let told: Vec<_> = choices.iter().filter_map(|choice| conforms(value, choice).err()).collect();
-        return if told.len() < choices.len() { Ok(()) } else { Err(told.join("; ")) };
-    }
-    let matches = match schema["type"].as_str() {
-        Some("object") => value.is_object(),
-        Some("array") => value.is_array(),
-        Some("string") => value.is_string(),
-        Some("integer") => value.is_u64(),
-        Some("boolean") => value.is_boolean(),
-        other => panic!("the document has the type {other:?}"),
-    };
-    if !matches {
-        return Err(format!("{value} is not of type {}", schema["type"]));
-    }
-    if let Some(names) = schema["enum"].as_array()
-        && !names.contains(value)
-    {
-        return Err(format!("{value} is not one of {names:?}"));
-    }
-    for required in schema["required"].as_array().into_iter().flatten() {
-        if value.get(required.as_str().unwrap()).is_none() {
-            return Err(format!("{required} is missing"));
-        }
-    }
-    for item in value.as_array().into_iter().flatten() {
-        conforms(item, &schema["items"])?;
-    }
-    for (name, member) in value.as_object().into_iter().flatten() {
-        let of = match (&schema["properties"], &schema["additionalProperties"]) {
-            (Value::Object(properties), _) => {
-                properties.get(name).ok_or_else(|| format!("{name} is unknown"))?
-            }
-            (_, others @ Value::Object(_)) => others,
-            // A document, of which nothing more is said.
-            _ => continue,
-        };
-        conforms(member, of).map_err(|problem| format!("{name}: {problem}"))?;
-    }
-    Ok(())
+    mcs_runtime::openapi::conforms(&DOCUMENT, value, schema)
 }

@@ -1,13 +1,13 @@
 //! From a client's certificate to who it is. The CA that signed it was verified; what it says is not trusted beyond
-//! these forms, and all that could be meant otherwise is a reader:
+//! these forms, and all that could be meant otherwise names nobody:
 //!
-//! | names | caller |
+//! | names | holder |
 //! |---|---|
 //! | one SPIFFE id `spiffe://<clusterset>/cluster/<id>` | that cluster, whatever other names there are |
 //! | one SPIFFE id `spiffe://<clusterset>/admin` | an administrator of that clusterset |
-//! | any other SPIFFE id, or several | a reader |
+//! | any other SPIFFE id, or several | nobody |
 //! | no SPIFFE id, one DNS name of two labels, `<id>.<clusterset>` | that cluster |
-//! | none or several such DNS names, one with `*` or upper case letters | a reader |
+//! | none or several such DNS names, one with `*` or upper case letters | nobody |
 //!
 //! URIs of other schemes and DNS names of one label or more than two say nothing of clusters. The subject's common name
 //! is not looked at.
@@ -16,33 +16,54 @@ use std::collections::BTreeSet;
 
 use mcs_core::ids::{ClusterId, ClustersetId, InvalidId};
 use mcs_core::text;
-use mcs_runtime::tls::{Certificate, Names};
 
-use super::Caller;
+use super::{Certificate, Names};
 
 const SPIFFE: &str = "spiffe://";
 
 /// Names of a certificate are shown up to about so many bytes.
 const SHOWN: usize = 200;
 
-impl Caller {
+/// Who holds a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A cluster.
+    Cluster {
+        /// The clusterset it is in.
+        clusterset: ClustersetId,
+        /// The cluster.
+        cluster: ClusterId,
+    },
+    /// An administrator of a clusterset.
+    Admin {
+        /// The clusterset.
+        clusterset: ClustersetId,
+    },
+    /// Somebody whom the CA signed, and no more.
+    Other {
+        /// What the certificate is like, for people: "with the names …".
+        shown: String,
+    },
+}
+
+impl Holder {
     /// Who shows `certificate`.
-    pub(super) fn of_certificate(certificate: &Certificate) -> Self {
+    pub fn of(certificate: &Certificate) -> Self {
         match &certificate.names {
             Some(names) => of_names(names),
-            None => Self::Reader { shown: "of which the names cannot be read".to_owned() },
+            None => Self::Other { shown: "of which the names cannot be read".to_owned() },
         }
     }
 }
 
-fn of_names(names: &Names) -> Caller {
+fn of_names(names: &Names) -> Holder {
     let spiffe: Vec<&str> = names.uris.iter().map(String::as_str).filter(|uri| is_spiffe(uri)).collect();
     let named = match spiffe.as_slice() {
         [] => of_dns(&names.dns),
         [id] => of_spiffe(id),
         _ => None,
     };
-    named.unwrap_or_else(|| Caller::Reader { shown: shown(names) })
+    named.unwrap_or_else(|| Holder::Other { shown: shown(names) })
 }
 
 /// Whether a URI is of the scheme, also where it is not written as it should be.
@@ -50,16 +71,16 @@ fn is_spiffe(uri: &str) -> bool {
     uri.split_once(':').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("spiffe"))
 }
 
-fn of_spiffe(id: &str) -> Option<Caller> {
+fn of_spiffe(id: &str) -> Option<Holder> {
     let parts: Vec<&str> = id.strip_prefix(SPIFFE)?.split('/').collect();
     match parts.as_slice() {
         [clusterset, "cluster", cluster] => self::cluster(clusterset, cluster).ok(),
-        [clusterset, "admin"] => Some(Caller::Admin { clusterset: ClustersetId::new(*clusterset).ok()? }),
+        [clusterset, "admin"] => Some(Holder::Admin { clusterset: ClustersetId::new(*clusterset).ok()? }),
         _ => None,
     }
 }
 
-fn of_dns(names: &[String]) -> Option<Caller> {
+fn of_dns(names: &[String]) -> Option<Holder> {
     let two_labels = |name: &&String| name.matches('.').count() == 1;
     let names: BTreeSet<&String> = names.iter().filter(two_labels).collect();
     let mut names = names.into_iter();
@@ -68,8 +89,8 @@ fn of_dns(names: &[String]) -> Option<Caller> {
     cluster(clusterset, id).ok()
 }
 
-fn cluster(clusterset: &str, cluster: &str) -> Result<Caller, InvalidId> {
-    Ok(Caller::Cluster { clusterset: ClustersetId::new(clusterset)?, cluster: ClusterId::new(cluster)? })
+fn cluster(clusterset: &str, cluster: &str) -> Result<Holder, InvalidId> {
+    Ok(Holder::Cluster { clusterset: ClustersetId::new(clusterset)?, cluster: ClusterId::new(cluster)? })
 }
 
 fn shown(names: &Names) -> String {
@@ -86,10 +107,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_these_forms_say_who_calls() {
+    fn names_of_these_forms_say_who_holds_them() {
         let east = || cluster("prod", "east").unwrap();
-        let admin = || Caller::Admin { clusterset: ClustersetId::new("prod").unwrap() };
-        let cases: [(&[&str], &[&str], Caller); 9] = [
+        let admin = || Holder::Admin { clusterset: ClustersetId::new("prod").unwrap() };
+        let cases: [(&[&str], &[&str], Holder); 9] = [
             (&["spiffe://prod/cluster/east"], &[], east()),
             (&["spiffe://prod/cluster/east"], &["west.prod", "*.prod"], east()),
             (&["https://example.com/x", "spiffe://prod/cluster/east"], &[], east()),
@@ -100,13 +121,13 @@ mod tests {
             (&[], &["mcs-controller", "mcs-controller.mcs.svc", "east.prod"], east()),
             (&["https://example.com/x"], &["east.prod"], east()),
         ];
-        for (uris, dns, caller) in cases {
-            assert_eq!(of_names(&names(uris, dns)), caller, "{uris:?} {dns:?}");
+        for (uris, dns, holder) in cases {
+            assert_eq!(of_names(&names(uris, dns)), holder, "{uris:?} {dns:?}");
         }
     }
 
     #[test]
-    fn all_other_names_may_read_only() {
+    fn all_other_names_are_nobodys() {
         let cases: [(&[&str], &[&str]); 26] = [
             (&[], &[]),
             (&["spiffe://prod/cluster/East"], &[]),
@@ -136,15 +157,15 @@ mod tests {
             (&[], &["east.prod."]),
         ];
         for (uris, dns) in cases {
-            let caller = of_names(&names(uris, dns));
-            assert!(matches!(caller, Caller::Reader { .. }), "{uris:?} {dns:?}: {caller:?}");
+            let holder = of_names(&names(uris, dns));
+            assert!(matches!(holder, Holder::Other { .. }), "{uris:?} {dns:?}: {holder:?}");
         }
     }
 
     #[test]
     fn names_that_say_nothing_are_shown_and_cut() {
         let shown = |names: &Names| match of_names(names) {
-            Caller::Reader { shown } => shown,
+            Holder::Other { shown } => shown,
             other => panic!("{other:?}"),
         };
         assert_eq!(shown(&Names::default()), "without names");

@@ -1,4 +1,6 @@
-//! Frames of HTTP/2 as no client would send them.
+//! Clients as no one should be: frames of HTTP/2 that no client would send, and requests that never end.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,34 +8,45 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::started::LIMIT;
+use crate::testing::LIMIT;
 
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const PRIORITY: u8 = 2;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PING: u8 = 6;
-pub(crate) const WINDOW_UPDATE: u8 = 8;
-pub(crate) const CONTINUATION: u8 = 9;
+/// The type of a DATA frame.
+pub const DATA: u8 = 0;
+/// The type of a HEADERS frame.
+pub const HEADERS: u8 = 1;
+/// The type of a PRIORITY frame.
+pub const PRIORITY: u8 = 2;
+/// The type of a RST_STREAM frame.
+pub const RST_STREAM: u8 = 3;
+/// The type of a SETTINGS frame.
+pub const SETTINGS: u8 = 4;
+/// The type of a PING frame.
+pub const PING: u8 = 6;
+/// The type of a WINDOW_UPDATE frame.
+pub const WINDOW_UPDATE: u8 = 8;
+/// The type of a CONTINUATION frame.
+pub const CONTINUATION: u8 = 9;
 
-pub(crate) const ACK: u8 = 1;
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
+/// A flag of SETTINGS and PING: it is an answer.
+pub const ACK: u8 = 1;
+/// A flag: nothing follows on the stream.
+pub const END_STREAM: u8 = 1;
+/// A flag: no CONTINUATION follows.
+pub const END_HEADERS: u8 = 4;
 
 /// What a client sends before its first frame.
-pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A frame.
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
     [&head, payload].concat()
 }
 
 /// The headers of a request, as HPACK without a table of its own.
-pub(crate) fn headers(method: &str, path: &str) -> Vec<u8> {
-    let of = if path.starts_with("/v1/") { "application/json" } else { "application/grpc" };
+pub fn headers(method: &str, path: &str) -> Vec<u8> {
+    let of = if path.starts_with("/dynamo.") { "application/grpc" } else { "application/json" };
     // Names by their index in the static table: :method, :path, :authority, content-type; then `te: trailers`.
     let mut block = vec![0x86];
     for (name, value) in [(&[0x02][..], method), (&[0x04], path), (&[0x01], "test"), (&[0x0f, 0x10], of)] {
@@ -47,7 +60,7 @@ pub(crate) fn headers(method: &str, path: &str) -> Vec<u8> {
 const DRIP: Duration = Duration::from_secs(1);
 
 /// A connection.
-pub(crate) struct Raw {
+pub struct Raw {
     stream: TcpStream,
 }
 
@@ -61,30 +74,30 @@ struct Came {
 
 impl Raw {
     /// Connects, and says nothing.
-    pub(crate) async fn connect(address: SocketAddr) -> Self {
+    pub async fn connect(address: SocketAddr) -> Self {
         Self { stream: TcpStream::connect(address).await.unwrap() }
     }
 
     /// Connects, and begins HTTP/2.
-    pub(crate) async fn http2(address: SocketAddr) -> Self {
+    pub async fn http2(address: SocketAddr) -> Self {
         let mut raw = Self::connect(address).await;
         raw.send(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
         raw
     }
 
     /// Sends this, and says whether the connection still takes it.
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
+    pub async fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).await.is_ok()
     }
 
     /// Asks for something, and reads to the head of the answer.
-    pub(crate) async fn ask(&mut self, method: &str, path: &str) {
+    pub async fn ask(&mut self, method: &str, path: &str) {
         self.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &headers(method, path))).await;
         while read(&mut self.stream).await.unwrap().kind != HEADERS {}
     }
 
     /// Calls a gRPC method, and waits for nothing.
-    pub(crate) async fn post(&mut self, stream: u32, path: &str, message: &[u8]) {
+    pub async fn post(&mut self, stream: u32, path: &str, message: &[u8]) {
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
         let data = [&[0], &length[..], message].concat();
         let head = frame(HEADERS, END_HEADERS, stream, &headers("POST", path));
@@ -92,7 +105,7 @@ impl Raw {
     }
 
     /// Lives on as a client does that wants nothing: answers what must be answered, until the connection is closed.
-    pub(crate) async fn idle(&mut self) {
+    pub async fn idle(&mut self) {
         while let Some(Came { kind, flags, payload, .. }) = read(&mut self.stream).await {
             if matches!(kind, SETTINGS | PING) && flags & ACK == 0 {
                 let payload = if kind == PING { &payload[..] } else { &[] };
@@ -102,7 +115,7 @@ impl Raw {
     }
 
     /// Sends what `next` gives until the connection is closed; reads what comes, or nothing.
-    pub(crate) async fn flood(self, reads: bool, mut next: impl FnMut(u32) -> Vec<u8>) {
+    pub async fn flood(self, reads: bool, mut next: impl FnMut(u32) -> Vec<u8>) {
         let (mut answers, mut asks) = self.stream.into_split();
         let sending = async {
             // Many at once, so that they come as fast as the server takes them.
@@ -121,7 +134,7 @@ impl Raw {
     }
 
     /// Sends this every second, until the connection is closed.
-    pub(crate) async fn drip(self, bytes: &[u8]) {
+    pub async fn drip(self, bytes: &[u8]) {
         let (mut answers, mut asks) = self.stream.into_split();
         let mut pauses = tokio::time::interval(DRIP);
         let dripping = async {
@@ -141,7 +154,7 @@ impl Raw {
     }
 
     /// Sends this every second, until the server ends the stream.
-    pub(crate) async fn ended(&mut self, stream: u32, bytes: &[u8]) {
+    pub async fn ended(&mut self, stream: u32, bytes: &[u8]) {
         let mut pauses = tokio::time::interval(DRIP);
         let (mut answers, mut asks) = self.stream.split();
         let dripping = async {
