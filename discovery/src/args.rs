@@ -14,9 +14,12 @@ use mcs_core::pools::naming::{Naming, Services};
 use mcs_core::pools::{Lease, ReplicaId, RouterReplica};
 use mcs_runtime::args::{Check, Listen, LogArgs};
 use mcs_runtime::clock::SystemClock;
+use mcs_runtime::files::{fitting_connections, raise_open_files};
 use mcs_runtime::shutdown::Shutdown;
-use mcs_runtime::{logs, program};
+use mcs_runtime::{logs, program, tls};
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -31,10 +34,14 @@ pub const SLICES_HEADING: &str = "Only with --pool-discovery=karmada or mcs";
 /// The heading of flags that only `--registration-storage=dynamodb` uses.
 pub const DYNAMODB_HEADING: &str = "Only with --registration-storage=dynamodb";
 
-/// A request may take this long, its body included; far more than a body within the limit needs.
+/// The body of a request may take this long; far more than one within the limit needs.
 const REQUEST: Duration = Duration::from_secs(30);
-/// An idle connection is closed after this; longer than the default heartbeat, so that relays keep theirs.
-const IDLE: Duration = Duration::from_secs(20);
+/// A client may be silent on its connection for two heartbeats, so that relays keep theirs, within these bounds: ten
+/// seconds are enough for the head of a request, and after a minute another connection costs less than an idle one.
+const SILENCE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(60);
+/// Files beside the connections: the listener, those who are told that there is no room, the watch of EndpointSlices,
+/// and what the process itself has open.
+const OTHER_FILES: usize = 256;
 
 /// Tells inference routers which pools exist in all clusters, and relays which routers.
 #[derive(Debug, Parser)]
@@ -63,6 +70,9 @@ pub struct Args {
     /// Flags of the listener.
     #[command(flatten)]
     pub server: ServerArgs,
+    /// Flags of certificates.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// Flags of logs.
     #[command(flatten)]
     pub logs: LogArgs,
@@ -145,16 +155,47 @@ pub struct ServerArgs {
     /// The most bytes of a request's body. The default is far above what a registration needs
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     pub max_body_bytes: u64,
-    /// The most connections at once; further ones wait. The default holds two relays of 2,000 pools
+    /// The most connections at once; further ones are told so. The default holds two relays of 2,000 pools
     #[arg(long, value_name = "COUNT", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
+    /// The most watches of both lists at once; further ones are told so, and may list instead. The default is for
+    /// hundreds of routers and relays with room for those who come back before their old connection is noticed as gone
+    #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_streams: u32,
     /// After SIGTERM, requests are still answered for this long, in seconds, while the Pod leaves the Service's
     /// endpoints
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub drain_delay_secs: u64,
-    /// After that, requests in flight may take this long, in seconds
+    /// After that, requests in flight may take this long, in seconds. Where both of its variables are set, the one that
+    /// begins with DYN_GDS_ counts
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub shutdown_grace_secs: u64,
+}
+
+/// The certificates of the listener.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsArgs {
+    /// PEM file with the server's certificate and the intermediate ones, read again when it changes. With
+    /// --tls-key-path, else the listener is plaintext
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert_path: Option<PathBuf>,
+    /// PEM file with the key of --tls-cert-path, read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub tls_key_path: Option<PathBuf>,
+    /// PEM file with the CA certificates by which clients must be signed, read again when it changes. A certificate for
+    /// `spiffe://CLUSTERSET/cluster/ID` or `ID.CLUSTERSET` then registers pools of that cluster only, any other reads.
+    /// Without it no client is asked for a certificate
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca_cert_path: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    fn files(self) -> Result<Option<tls::Files>, String> {
+        let Self { tls_cert_path, tls_key_path, tls_client_ca_cert_path } = self;
+        let flags = ["--tls-cert-path", "--tls-key-path", "--tls-client-ca-cert-path"];
+        tls::Files::given(tls_cert_path, tls_key_path, tls_client_ca_cert_path, flags)
+    }
 }
 
 /// A router replica given by a flag.
@@ -277,6 +318,7 @@ impl Check for Args {
                 self.leases.heartbeat_interval_secs, self.leases.lease_duration_secs
             ));
         }
+        self.tls.clone().files()?;
         let mode = self.pool_discovery;
         let unused = |flag: &str| format!("{flag} is not used with --pool-discovery={mode}; leave it out");
         match mode {
@@ -305,7 +347,7 @@ impl Args {
     }
 
     async fn serve(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let Self { pool_discovery, registration_storage, leases, given, slices, table, server, logs } = self;
+        let Self { pool_discovery, registration_storage, leases, given, slices, table, server, tls, logs } = self;
         logs::init(&logs).context("cannot start logging")?;
         let naming = match pool_discovery {
             PoolDiscovery::Registrations => None,
@@ -316,6 +358,8 @@ impl Args {
         tracing::info!(
             version = mcs_runtime::version(),
             listen = %listener.local_addr()?,
+            tls = tls.tls_cert_path.is_some(),
+            client_certificates = tls.tls_client_ca_cert_path.is_some(),
             pool_discovery = %pool_discovery,
             registration_storage = %registration_storage,
             "global-discovery-service starts"
@@ -333,6 +377,8 @@ impl Args {
             RegistrationStorage::Memory => Storage::Memory,
             RegistrationStorage::DynamoDb => Storage::DynamoDb(table.connect().await?),
         };
+        let most = usize::try_from(server.max_connections)?;
+        let heartbeats = Duration::from_secs(leases.heartbeat_interval_secs) * 2;
         let config = Config {
             discovery,
             storage,
@@ -342,14 +388,16 @@ impl Args {
             },
             http: http::Limits {
                 listener: mcs_runtime::http::Limits {
-                    connections: usize::try_from(server.max_connections)?,
-                    header_read: IDLE,
+                    connections: fitting_connections(most, 1, OTHER_FILES, raise_open_files()),
+                    header_read: heartbeats.clamp(*SILENCE.start(), *SILENCE.end()),
                     grace: Duration::from_secs(server.shutdown_grace_secs),
                     ..mcs_runtime::http::Limits::default()
                 },
                 body: usize::try_from(server.max_body_bytes)?,
                 request: REQUEST,
+                streams: usize::try_from(server.max_streams)?,
             },
+            tls: tls.files().map_err(anyhow::Error::msg)?,
             drain_delay: Duration::from_secs(server.drain_delay_secs),
         };
         crate::serve(config, Arc::new(SystemClock), listener, shutdown.watch()).await?;

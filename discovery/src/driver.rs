@@ -2,8 +2,8 @@
 //!
 //! Every call first does what has become due, so a list never shows a pool past its lease, however late a timer is.
 
-use crate::{notices, sheet::Sheet, wire};
-use bytes::Bytes;
+use crate::shown::{Edit, List, Shown, Watcher};
+use crate::{notices, wire};
 use mcs_core::pools::directory::{Change, Directory, Sizes, WatchNews};
 use mcs_core::pools::stored::{TableNews, WallMoment};
 use mcs_core::pools::{Completeness, PoolKey, PoolRegistration, ReplicaId};
@@ -23,22 +23,9 @@ pub struct Driver {
     view: mcs_runtime::ready::Handle,
     has_slices: AtomicBool,
     has_view: AtomicBool,
-    state: Mutex<State>,
-}
-
-struct State {
-    directory: Directory,
-    pools: Sheet<PoolKey>,
-    replicas: Sheet<ReplicaId>,
-}
-
-/// A list as it is sent.
-#[derive(Debug)]
-pub struct List {
-    /// Its entries with commas between them, in pieces.
-    pub entries: Vec<Bytes>,
-    /// Whether what it lacks is gone.
-    pub completeness: Completeness,
+    directory: Mutex<Directory>,
+    pools: Arc<Shown<PoolKey>>,
+    replicas: Arc<Shown<ReplicaId>>,
 }
 
 /// How large the lists and what they are made of are.
@@ -61,26 +48,33 @@ pub struct Measures {
 impl Driver {
     /// The driver of `directory`; `view` is told when it has seen all EndpointSlices once, where it looks at them.
     pub fn new(directory: Directory, clock: Arc<dyn Clock>, view: mcs_runtime::ready::Handle) -> Self {
-        let state = State { directory, pools: Sheet::default(), replicas: Sheet::default() };
-        let (has_slices, has_view) = (AtomicBool::new(false), AtomicBool::new(false));
-        let driver = Self { clock, view, has_slices, has_view, state: Mutex::new(state) };
+        let completeness = directory.completeness(clock.elapsed());
+        let driver = Self {
+            clock,
+            view,
+            has_slices: AtomicBool::new(false),
+            has_view: AtomicBool::new(false),
+            directory: Mutex::new(directory),
+            pools: Arc::new(Shown::new("pools", completeness.pools)),
+            replicas: Arc::new(Shown::new("routers", completeness.routers)),
+        };
         driver.with(|_, _| ());
         driver
     }
 
     /// Registers a pool in memory or renews its lease.
     pub fn register(&self, registration: PoolRegistration) {
-        self.with(|state, now| state.directory.register(registration, now));
+        self.with(|directory, now| directory.register(registration, now));
     }
 
     /// Takes in what happened between this process and the table.
     pub fn handle_table(&self, news: TableNews) {
-        self.with(|state, now| state.directory.handle_table(news, now, self.wall()));
+        self.with(|directory, now| directory.handle_table(news, now, self.wall()));
     }
 
     /// Whether the table has this registration, renewed so lately that it need not be written.
     pub fn is_renewed(&self, registration: &PoolRegistration) -> bool {
-        self.with(|state, _| state.directory.is_renewed(registration, self.wall()))
+        self.with(|directory, _| directory.is_renewed(registration, self.wall()))
     }
 
     /// Now, on the wall clock that renewals are compared by.
@@ -90,25 +84,37 @@ impl Driver {
 
     /// Takes in what happened at the watch of EndpointSlices.
     pub fn handle_watch(&self, news: WatchNews) {
-        self.with(|state, now| state.directory.handle_watch(news, now));
+        self.with(|directory, now| directory.handle_watch(news, now));
     }
 
     /// The list of pools; none before the first view.
     pub fn pools(&self) -> Option<List> {
-        self.with(|state, now| {
-            let completeness = state.directory.completeness(now).pools;
-            let list = || List { entries: state.pools.pieces().collect(), completeness };
-            state.directory.has_view().then(list)
-        })
+        self.has_view_now().then(|| self.pools.list())
     }
 
     /// The list of router replicas; none before the first view.
     pub fn routers(&self) -> Option<List> {
-        self.with(|state, now| {
-            let completeness = state.directory.completeness(now).routers;
-            let list = || List { entries: state.replicas.pieces().collect(), completeness };
-            state.directory.has_view().then(list)
-        })
+        self.has_view_now().then(|| self.replicas.list())
+    }
+
+    /// The version of the list of pools, see [`List::version`]; none before the first view.
+    pub fn pools_version(&self) -> Option<u64> {
+        self.has_view_now().then(|| self.pools.version())
+    }
+
+    /// The version of the list of router replicas; none before the first view.
+    pub fn routers_version(&self) -> Option<u64> {
+        self.has_view_now().then(|| self.replicas.version())
+    }
+
+    /// Watches the list of pools; none before the first view.
+    pub fn watch_pools(&self) -> Option<Watcher<PoolKey>> {
+        self.has_view_now().then(|| self.pools.watch())
+    }
+
+    /// Watches the list of router replicas; none before the first view.
+    pub fn watch_routers(&self) -> Option<Watcher<ReplicaId>> {
+        self.has_view_now().then(|| self.replicas.watch())
     }
 
     /// Whether the lists can be read.
@@ -116,26 +122,24 @@ impl Driver {
         self.has_view.load(Ordering::Acquire)
     }
 
+    /// The same, and what is due is done.
+    fn has_view_now(&self) -> bool {
+        self.with(|directory, _| directory.has_view())
+    }
+
     /// How large everything is.
     pub fn measures(&self) -> Measures {
-        self.with(|state, now| {
-            let completeness = state.directory.completeness(now);
-            Measures {
-                pools: state.pools.len(),
-                routers: state.replicas.len(),
-                pools_completeness: completeness.pools,
-                routers_completeness: completeness.routers,
-                sizes: state.directory.sizes(),
-                table_age: state.directory.table_age(now),
-            }
-        })
+        let (sizes, table_age) = self.with(|directory, now| (directory.sizes(), directory.table_age(now)));
+        let (pools, pools_completeness) = self.pools.size();
+        let (routers, routers_completeness) = self.replicas.size();
+        Measures { pools, routers, pools_completeness, routers_completeness, sizes, table_age }
     }
 
     /// Does for ever what becomes due.
     pub async fn run_timers(self: Arc<Self>) {
         loop {
             let now = self.clock.elapsed();
-            let next = self.lock().directory.poll_timeout(now);
+            let next = self.lock().poll_timeout(now);
             let sweep = now + SWEEP;
             sleep_until(&*self.clock, Some(next.map_or(sweep, |next| next.min(sweep)))).await;
             self.with(|_, _| ());
@@ -143,46 +147,54 @@ impl Driver {
     }
 
     /// Does what is due, then `act`, then what comes of it.
-    fn with<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
-        let mut state = self.lock();
+    fn with<T>(&self, act: impl FnOnce(&mut Directory, Timestamp) -> T) -> T {
+        let mut directory = self.lock();
         let now = self.clock.elapsed();
-        state.directory.handle_timeout(now);
-        state.settle();
-        let result = act(&mut state, now);
-        state.settle();
-        if state.directory.has_slices() && !self.has_slices.swap(true, Ordering::AcqRel) {
+        directory.handle_timeout(now);
+        self.settle(&mut directory);
+        let result = act(&mut directory, now);
+        self.settle(&mut directory);
+        if directory.has_slices() && !self.has_slices.swap(true, Ordering::AcqRel) {
             self.view.ready();
         }
-        if state.directory.has_view() {
+        if directory.has_view() {
             self.has_view.store(true, Ordering::Release);
         }
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Directory> {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows what changed, all at once: no reader sees a list without an entry and not yet the completeness with it.
+    fn settle(&self, directory: &mut Directory) {
+        let Some(first) = directory.next_change() else { return };
+        let (mut pools, mut replicas) = (self.pools.edit(), self.replicas.edit());
+        show(first, &mut pools, &mut replicas);
+        while let Some(change) = directory.next_change() {
+            show(change, &mut pools, &mut replicas);
+        }
     }
 }
 
-impl State {
-    fn settle(&mut self) {
-        while let Some(change) = self.directory.next_change() {
-            match change {
-                Change::PoolUpserted(listing) => self.pools.put(listing.key(), &wire::pool(&listing)),
-                Change::PoolRemoved(key) => {
-                    info!(pool = %key, "pool is not listed any more");
-                    self.pools.remove(&key);
-                }
-                Change::ReplicaUpserted(replica) => self.replicas.put(&replica.id, &wire::replica(&replica)),
-                Change::ReplicaRemoved(id) => {
-                    info!(replica = %id, "router replica is not listed any more");
-                    self.replicas.remove(&id);
-                }
-                Change::Completeness(lists) => {
-                    info!(pools = ?lists.pools, routers = ?lists.routers, "completeness of the lists changed");
-                }
-                Change::Notice(notice) => notices::log(&notice),
-            }
+fn show(change: Change, pools: &mut Edit<'_, PoolKey>, replicas: &mut Edit<'_, ReplicaId>) {
+    match change {
+        Change::PoolUpserted(listing) => pools.put(listing.key(), &wire::pool(&listing)),
+        Change::PoolRemoved(key) => {
+            info!(pool = %key, "pool is not listed any more");
+            pools.remove(&key, &wire::pool_removed(&key));
         }
+        Change::ReplicaUpserted(replica) => replicas.put(&replica.id, &wire::replica(&replica)),
+        Change::ReplicaRemoved(id) => {
+            info!(replica = %id, "router replica is not listed any more");
+            replicas.remove(&id, &wire::replica_removed(&id));
+        }
+        Change::Completeness(lists) => {
+            info!(pools = ?lists.pools, routers = ?lists.routers, "completeness of the lists changed");
+            pools.complete(lists.pools);
+            replicas.complete(lists.routers);
+        }
+        Change::Notice(notice) => notices::log(&notice),
     }
 }

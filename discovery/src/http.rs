@@ -1,35 +1,61 @@
 //! The HTTP API.
 //!
+//! | module | does |
+//! |---|---|
+//! | `routes` | every route, in one table |
+//! | `body` | bodies of requests, bounded in bytes, in time and together |
+//! | `caller` | who calls, and which pools that may register |
+//! | `tag` | `ETag` and `If-None-Match` |
+//! | `events` | the stream of one watcher |
+//! | `answer` | answers and errors as they go out: JSON, but for metrics and streams |
+//! | `openapi` | the document of all this, made from the table: for a test, see [`OPENAPI`] |
+//!
 //! Until the first view is there, everything but `/livez` is 503, so that a Pod stays unready and is not restarted.
-//! A body above the limit is refused before it is read. An answer's list is sent from the driver's own text.
+//! An answer's list is sent from the lists' own text. One function looks up the route, since a router of many layers
+//! costs more than a registration does.
 
-use crate::driver::{Driver, List};
+mod answer;
+mod body;
+mod caller;
+mod events;
+#[cfg(feature = "openapi")]
+pub mod openapi;
+mod routes;
+mod tag;
+
+pub use caller::Caller;
+
+use crate::driver::Driver;
 use crate::metrics::Metrics;
-use crate::registrations::{NotKept, Registrar};
+use crate::registrations::Registrar;
 use crate::wire;
+use answer::Error;
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::body::{Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderMap, HeaderValue, Method, Version};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use hyper::body::{Frame, SizeHint};
 use mcs_core::pools::Lease;
 use mcs_core::time::Clock;
 use mcs_runtime::admin;
+use mcs_runtime::http::{Budget, Peer, Port, StreamPlace, Streams};
 use mcs_runtime::ready::Ready;
+use mcs_runtime::shutdown::Drain;
+use mcs_runtime::tls::Tls;
 use prometheus::Registry;
-use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::pin::Pin;
+use routes::{Call, Route};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
+use tag::Tags;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::limit::RequestBodyLimitLayer;
-use tower_http::timeout::TimeoutLayer;
+
+/// The document that `/openapi.json` answers with; `make openapi` makes it.
+const OPENAPI: &str = include_str!("../../docs/openapi-discovery.json");
+
+/// What the bodies of requests under way hold together: 64 of the largest, or more registrations than relays send at
+/// once.
+const HELD_BYTES: usize = 64 * 1024 * 1024;
 
 /// What clients may do.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +64,10 @@ pub struct Limits {
     pub listener: mcs_runtime::http::Limits,
     /// The most bytes of a body.
     pub body: usize,
-    /// How long a request may take, its body included.
+    /// How long the body of a request may take.
     pub request: Duration,
+    /// The most watches at once.
+    pub streams: usize,
 }
 
 /// What the handlers work on. Cheap to clone.
@@ -52,146 +80,182 @@ pub struct App {
     metrics: Metrics,
     lease: Bytes,
     clock: Arc<dyn Clock>,
+    drain: Drain,
+    tags: Tags,
+    bodies: body::Bounds,
+    streams: Streams,
+}
+
+/// What [`App::new`] needs.
+pub struct Parts {
+    /// Whose lists are answered.
+    pub driver: Arc<Driver>,
+    /// By whom pools are registered.
+    pub registrar: Registrar,
+    /// What is still waited for.
+    pub ready: Ready,
+    /// What `/metrics` tells.
+    pub registry: Registry,
+    /// What is counted here.
+    pub metrics: Metrics,
+    /// What a registration is answered with.
+    pub lease: Lease,
+    /// By which answers are measured.
+    pub clock: Arc<dyn Clock>,
+    /// Ends the watches.
+    pub drain: Drain,
 }
 
 impl App {
-    /// Handlers of the lists of `driver`, which register by `registrar`.
-    pub fn new(
-        driver: Arc<Driver>,
-        registrar: Registrar,
-        ready: Ready,
-        registry: Registry,
-        metrics: Metrics,
-        lease: Lease,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self { driver, registrar, ready, registry, metrics, lease: wire::lease(lease).into(), clock }
+    /// Handlers within `limits`. `process` is a number that no other process has, so that the tags of two never meet.
+    pub fn new(parts: Parts, limits: Limits, process: u64) -> Self {
+        let Parts { driver, registrar, ready, registry, metrics, lease, clock, drain } = parts;
+        let bodies =
+            body::Bounds { most: limits.body, time: limits.request, together: Budget::new(HELD_BYTES) };
+        Self {
+            driver,
+            registrar,
+            ready,
+            registry,
+            metrics,
+            lease: wire::lease(lease).into(),
+            clock,
+            drain,
+            tags: Tags::of_process(process),
+            bodies,
+            streams: Streams::new(limits.streams),
+        }
     }
+}
+
+/// The port of the service, with TLS where there is one.
+pub fn port(app: App, limits: Limits, tls: Option<Tls>) -> Port {
+    let asks = tls.as_ref().is_some_and(Tls::asks_for_certificates);
+    let (most, clock) = (limits.listener.connections, Arc::clone(&app.clock));
+    let connections = app.metrics.connections.clone();
+    let full = move || async move { Error::Connections { most }.into_response() };
+    Port::new("http", router(app), limits.listener, clock)
+        .full(Router::new().fallback(full))
+        .tls(tls)
+        .identify(move |peer: &Peer| Caller::identify(peer, asks))
+        .metrics(connections)
 }
 
 /// The routes of the service.
-pub fn router(app: App, limits: Limits) -> Router {
+pub fn router(app: App) -> Router {
     Router::new()
-        .route("/pools", get(list_pools).post(register))
-        .route("/routers", get(list_routers))
-        .route("/healthz", get(readiness))
-        .route("/readyz", get(readiness))
-        .route("/livez", get("ok\n"))
-        .route("/metrics", get(prometheus))
-        .layer(DefaultBodyLimit::disable())
-        .layer(RequestBodyLimitLayer::new(limits.body))
-        .layer(middleware::from_fn_with_state(app.clone(), gate))
-        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, limits.request))
-        .layer(CatchPanicLayer::new())
-        .layer(middleware::from_fn_with_state(app.clone(), measure))
+        .fallback(serve)
+        .layer(CatchPanicLayer::custom(|_| Error::Panicked.into_response()))
         .with_state(app)
 }
 
-async fn list_pools(State(app): State<App>) -> Response {
-    list("pools", app.driver.pools())
-}
-
-async fn list_routers(State(app): State<App>) -> Response {
-    list("routers", app.driver.routers())
-}
-
-async fn register(State(app): State<App>, body: Result<Bytes, BytesRejection>) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(rejection) => return refusal(rejection.status(), &rejection.body_text()),
-    };
-    match wire::registration(&body) {
-        Ok(registration) => match app.registrar.register(registration).await {
-            Ok(()) => json(StatusCode::OK, Body::from(app.lease)),
-            Err(refused) => refusal(status_of(&refused), &refused.to_string()),
-        },
-        Err(error) => refusal(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
-    }
-}
-
-const fn status_of(refused: &NotKept) -> StatusCode {
-    match refused {
-        NotKept::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
-        NotKept::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-    }
-}
-
-async fn readiness(State(app): State<App>) -> (StatusCode, String) {
-    admin::readiness(&app.ready)
-}
-
-async fn prometheus(State(app): State<App>) -> Response {
-    admin::exposition(&app.registry)
-}
-
-/// Lets only `/livez` and the probes' own answers through before the first view.
-async fn gate(State(app): State<App>, request: Request, next: Next) -> Response {
-    let answers_for_itself = matches!(request.uri().path(), "/livez" | "/healthz" | "/readyz");
-    if answers_for_itself || app.driver.has_view() {
-        return next.run(request).await;
-    }
-    no_view()
-}
-
-/// Measures each answer; paths that are not ours count as one.
-async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Answers a request, and measures that.
+async fn serve(State(app): State<App>, request: Request) -> Response {
     let start = app.clock.elapsed();
-    let path = request.extensions().get::<MatchedPath>().cloned();
-    let method = if request.method() == Method::POST { "POST" } else { "GET" };
-    let response = next.run(request).await;
-    let path = path.as_ref().map_or("other", MatchedPath::as_str);
+    let routes = routes::of_path(request.uri().path());
+    let path = routes.first().map_or("other", |route| route.path);
+    let method = routes::label(request.method());
+    let (is_http1, has_body) = (request.version() <= Version::HTTP_11, !request.body().is_end_stream());
+    let (mut response, is_read) = match app.answer(routes, request).await {
+        Ok(answered) => answered,
+        Err(error) => (error.into_response(), false),
+    };
+    if is_http1 && has_body && !is_read {
+        // The rest of the body would be taken for the next request.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     let seconds = app.clock.elapsed().since(start).as_secs_f64();
     let status = response.status();
     app.metrics.request_seconds.with_label_values(&[method, path, status.as_str()]).observe(seconds);
     response
 }
 
-fn list(name: &str, list: Option<List>) -> Response {
-    let Some(List { entries, completeness }) = list else { return no_view() };
-    let (begin, end) = wire::list_frame(name, completeness);
-    let pieces: VecDeque<Bytes> =
-        std::iter::once(begin.into()).chain(entries).chain(std::iter::once(end.into())).collect();
-    let left = pieces.iter().map(|piece| piece.len() as u64).sum();
-    json(StatusCode::OK, Body::new(Pieces { pieces, left }))
-}
-
-fn no_view() -> Response {
-    refusal(StatusCode::SERVICE_UNAVAILABLE, "the first view is not there yet: /readyz says of what")
-}
-
-fn refusal(status: StatusCode, message: &str) -> Response {
-    json(status, Body::from(wire::error(message)))
-}
-
-fn json(status: StatusCode, body: Body) -> Response {
-    let kind = HeaderValue::from_static("application/json");
-    (status, [(header::CONTENT_TYPE, kind)], body).into_response()
-}
-
-/// A body of known length whose pieces are sent as they are.
-struct Pieces {
-    pieces: VecDeque<Bytes>,
-    left: u64,
-}
-
-impl hyper::body::Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.pieces.pop_front();
-        self.left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+impl App {
+    /// The answer of the route of the request's method, out of those of its path, and whether its body was read.
+    async fn answer(&self, routes: &'static [Route], request: Request) -> Result<(Response, bool), Error> {
+        let answers_for_itself = |route: &Route| matches!(route.call, Call::Live | Call::Ready);
+        if !routes.iter().any(answers_for_itself) && !self.driver.has_view() {
+            return Err(Error::NoView);
+        }
+        if routes.is_empty() {
+            return Err(Error::NoRoute);
+        }
+        if *request.method() == Method::OPTIONS {
+            return Ok((answer::allows(&routes::allowed(routes)), false));
+        }
+        let is_head = *request.method() == Method::HEAD;
+        let wanted = if is_head { &Method::GET } else { request.method() };
+        let Some(route) = routes.iter().find(|route| route.method == *wanted) else {
+            return Err(Error::NoMethod { allowed: routes::allowed(routes) });
+        };
+        if route.call == Call::Register {
+            let (parts, body) = request.into_parts();
+            let body = self.bodies.read(body).await?;
+            let registered = self.register(&Caller::of(&parts.extensions), &body).await;
+            return Ok((registered.map_or_else(Error::into_response, answer::json), true));
+        }
+        let response = self.get(route.call, request.headers(), is_head)?;
+        Ok((if is_head { answer::head(response) } else { response }, false))
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty()
+    async fn register(&self, caller: &Caller, body: &[u8]) -> Result<Bytes, Error> {
+        let registration = wire::registration(body)?;
+        caller.may_register(&registration.key)?;
+        self.registrar.register(registration).await?;
+        Ok(self.lease.clone())
     }
 
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+    fn get(&self, call: Call, headers: &HeaderMap, is_head: bool) -> Result<Response, Error> {
+        match call {
+            Call::ListPools => {
+                let version = self.driver.pools_version().ok_or(Error::NoView)?;
+                if self.tags.is_known(headers, version) {
+                    return Ok(answer::not_modified(self.tags.of(version)));
+                }
+                let list = self.driver.pools().ok_or(Error::NoView)?;
+                Ok(answer::list("pools", list, self.tags))
+            }
+            Call::ListRouters => {
+                let version = self.driver.routers_version().ok_or(Error::NoView)?;
+                if self.tags.is_known(headers, version) {
+                    return Ok(answer::not_modified(self.tags.of(version)));
+                }
+                let list = self.driver.routers().ok_or(Error::NoView)?;
+                Ok(answer::list("routers", list, self.tags))
+            }
+            Call::WatchPools | Call::WatchRouters if is_head => Ok(answer::events(axum::body::Body::empty())),
+            Call::WatchPools => {
+                let place = self.place()?;
+                let watcher = self.driver.watch_pools().ok_or(Error::NoView)?;
+                let counted = self.metrics.watch("pools");
+                let body = events::stream(watcher, counted, self.drain.clone());
+                Ok(answer::events(place.until_end_of(body)))
+            }
+            Call::WatchRouters => {
+                let place = self.place()?;
+                let watcher = self.driver.watch_routers().ok_or(Error::NoView)?;
+                let counted = self.metrics.watch("routers");
+                let body = events::stream(watcher, counted, self.drain.clone());
+                Ok(answer::events(place.until_end_of(body)))
+            }
+            Call::Ready => self.readiness(),
+            Call::Live => Ok(answer::json(answer::OK)),
+            Call::Metrics => Ok(admin::exposition(&self.registry)),
+            Call::OpenApi => Ok(answer::json(OPENAPI)),
+            Call::Register => Err(Error::NoRoute),
+        }
+    }
+
+    /// A place for a watch; none while the process ends, since a watch would end at once.
+    fn place(&self) -> Result<StreamPlace, Error> {
+        if self.drain.is_draining() {
+            return Err(Error::Draining);
+        }
+        Ok(self.streams.take()?)
+    }
+
+    fn readiness(&self) -> Result<Response, Error> {
+        let missing = self.ready.missing();
+        if missing.is_empty() { Ok(answer::json(answer::OK)) } else { Err(Error::NotReady { missing }) }
     }
 }

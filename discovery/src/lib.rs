@@ -11,6 +11,7 @@
 //! - [`args`]: flags in groups by the mode that uses them
 //! - [`driver`]: the one lock around the directory, and its timers
 //! - [`registrations`]: where registrations are kept
+//! - [`shown`]: both lists as they are sent, and the last changes for those who watch them
 //! - [`watch`]: EndpointSlices → facts
 //! - [`http`], [`wire`]: the HTTP API and its JSON
 //! - [`metrics`]: what an operator measures
@@ -22,6 +23,7 @@ pub mod metrics;
 mod notices;
 pub mod registrations;
 mod sheet;
+pub mod shown;
 pub mod watch;
 pub mod wire;
 
@@ -33,6 +35,7 @@ use mcs_runtime::clock::sleep_until;
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tasks::Tasks;
+use mcs_runtime::tls::{self, Tls};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -70,6 +73,8 @@ pub struct Config {
     pub lease: Lease,
     /// What the listener allows.
     pub http: http::Limits,
+    /// The certificates of the listener; none: it is plaintext.
+    pub tls: Option<tls::Files>,
     /// How long requests are still answered after the drain began, while the Pod leaves the Service's endpoints.
     pub drain_delay: Duration,
 }
@@ -80,6 +85,9 @@ pub enum Failed {
     /// A metric could not be made.
     #[error("cannot set up metrics: {0}")]
     Metrics(#[from] prometheus::Error),
+    /// A certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::Bad),
     /// A task ended that has no end of its own.
     #[error(transparent)]
     Task(#[from] mcs_runtime::tasks::Ended),
@@ -97,9 +105,16 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: Drain,
 ) -> Result<(), Failed> {
-    let Config { discovery, storage, lease, http: limits, drain_delay } = config;
+    let Config { discovery, storage, lease, http: limits, tls: files, drain_delay } = config;
     let registry = mcs_runtime::metrics::registry(metrics::PREFIX)?;
     let metrics = metrics::Metrics::register(&registry)?;
+    let tls = match files {
+        Some(files) => {
+            let counted = tls::Metrics::register(&registry, metrics::PREFIX, &[metrics::PORT])?;
+            Some(Tls::load(files, clock.clone(), counted)?)
+        }
+        None => None,
+    };
 
     let ready = Ready::new(shutdown.clone());
     let (source, watched) = match discovery {
@@ -130,9 +145,20 @@ pub async fn serve(
         let watch = watch::SliceWatch::new(client, naming, driver.clone(), clock.clone(), metrics.clone());
         tasks.spawn_background("watch of EndpointSlices", watch.run());
     }
-    let app = http::App::new(driver, registrar, ready, registry, metrics, lease, clock.clone());
-    let router = http::router(app, limits);
-    let port = mcs_runtime::http::Port::new("http", router, limits.listener, clock.clone());
+    if let Some(tls) = tls.clone() {
+        tasks.spawn_background("certificates", tls.follow());
+    }
+    let parts = http::Parts {
+        driver,
+        registrar,
+        ready,
+        registry,
+        metrics,
+        lease,
+        clock: clock.clone(),
+        drain: shutdown.clone(),
+    };
+    let port = http::port(http::App::new(parts, limits, rand::random()), limits, tls);
     let draining = shutdown.draining_owned();
     let stop = async move {
         draining.await;

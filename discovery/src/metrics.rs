@@ -1,7 +1,9 @@
 //! What an operator measures: requests and the watch as they happen, sizes when they are asked for.
 
 use crate::driver::Driver;
+use crate::shown::Cause;
 use mcs_core::pools::Completeness;
+use mcs_runtime::http;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{
@@ -11,6 +13,10 @@ use std::sync::Arc;
 
 /// What every metric's name begins with.
 pub const PREFIX: &str = "global_discovery_";
+/// The name of the one port.
+pub const PORT: &str = "http";
+/// The lists.
+const LISTS: [&str; 2] = ["pools", "routers"];
 
 fn name(name: &str) -> String {
     format!("{PREFIX}{name}")
@@ -27,6 +33,39 @@ pub struct Metrics {
     pub relists: IntCounter,
     /// EndpointSlices that could not be read.
     pub unreadable_slices: IntCounter,
+    /// Connections of the port.
+    pub connections: http::Metrics,
+    watchers: IntGaugeVec,
+    resyncs: IntCounterVec,
+}
+
+/// Counts one watcher as long as it is there.
+#[derive(Debug)]
+pub struct WatchCount {
+    list: &'static str,
+    watchers: IntGauge,
+    resyncs: IntCounterVec,
+}
+
+impl WatchCount {
+    /// It is told the whole list.
+    pub fn resynced(&self, cause: Cause) {
+        self.resyncs.with_label_values(&[self.list, label(cause)]).inc();
+    }
+}
+
+impl Drop for WatchCount {
+    fn drop(&mut self) {
+        self.watchers.dec();
+    }
+}
+
+const fn label(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Begin => "begin",
+        Cause::Completeness => "completeness",
+        Cause::Behind => "behind",
+    }
 }
 
 impl Metrics {
@@ -47,11 +86,34 @@ impl Metrics {
         let relists = IntCounter::new(name("relists_total"), "Complete lists of EndpointSlices")?;
         let unreadable_slices =
             IntCounter::new(name("unreadable_slices_total"), "EndpointSlices that could not be read")?;
+        let watchers = Opts::new(name("watchers"), "Watches of a list that are open");
+        let watchers = IntGaugeVec::new(watchers, &["list"])?;
+        let resyncs = Opts::new(
+            name("resyncs_total"),
+            "Whole lists that watchers were told: at their begin, when completeness changed, or since they were behind",
+        );
+        let resyncs = IntCounterVec::new(resyncs, &["list", "cause"])?;
+        for list in LISTS {
+            watchers.with_label_values(&[list]);
+            for cause in [Cause::Begin, Cause::Completeness, Cause::Behind] {
+                resyncs.with_label_values(&[list, label(cause)]);
+            }
+        }
+        registry.register(Box::new(watchers.clone()))?;
+        registry.register(Box::new(resyncs.clone()))?;
         registry.register(Box::new(request_seconds.clone()))?;
         registry.register(Box::new(watch_errors.clone()))?;
         registry.register(Box::new(relists.clone()))?;
         registry.register(Box::new(unreadable_slices.clone()))?;
-        Ok(Self { request_seconds, watch_errors, relists, unreadable_slices })
+        let connections = http::Metrics::register(registry, PREFIX, &[PORT])?;
+        Ok(Self { request_seconds, watch_errors, relists, unreadable_slices, connections, watchers, resyncs })
+    }
+
+    /// Counts a watcher of `list` until the count is dropped.
+    pub fn watch(&self, list: &'static str) -> WatchCount {
+        let watchers = self.watchers.with_label_values(&[list]);
+        watchers.inc();
+        WatchCount { list, watchers, resyncs: self.resyncs.clone() }
     }
 }
 

@@ -88,6 +88,16 @@ impl<K: Ord + Clone> Sheet<K> {
         })
     }
 
+    /// The items after `key` in its page, or else those of the next page: each with the comma before it, and the last
+    /// key of them. From the begin where there is no key; none at the end.
+    pub(crate) fn after(&self, key: Option<&K>) -> Option<(&[u8], &K)> {
+        let Some(key) = key else { return self.pages.first()?.from(0) };
+        let number = self.page_of(key);
+        let page = self.pages.get(number)?;
+        let next = page.keys.partition_point(|known| known <= key);
+        page.from(next).or_else(|| self.pages.get(number + 1)?.from(0))
+    }
+
     /// The page that has the key or would have it.
     fn page_of(&self, key: &K) -> usize {
         let begins_later = |page: &Page<K>| page.keys.first().is_none_or(|first| first <= key);
@@ -132,6 +142,12 @@ impl<K: Ord + Clone> Page<K> {
         for end in self.ends.iter_mut().skip(at) {
             *end = *end + added - removed;
         }
+    }
+
+    /// The items from `at` on, and the last key of them.
+    fn from(&self, at: usize) -> Option<(&[u8], &K)> {
+        let last = self.keys.get(at..)?.last()?;
+        Some((self.text.0.get(self.start(at)..)?, last))
     }
 
     fn start(&self, at: usize) -> usize {
@@ -186,6 +202,26 @@ mod tests {
             }
         }
         assert!(sheet.pages.len() > 2, "the history is too small to split pages");
+    }
+
+    #[test]
+    fn a_sheet_is_read_on_from_any_key_there_or_not() {
+        let mut sheet = Sheet::default();
+        assert_eq!(sheet.after(None), None);
+        for key in (0..3000).step_by(3) {
+            sheet.put(&key, format!("{key},{}", "0".repeat(50)).as_bytes());
+        }
+        assert!(sheet.pages.len() > 2, "too few pages");
+        let all: Vec<u8> = std::iter::successors(sheet.after(None), |(_, last)| sheet.after(Some(last)))
+            .flat_map(|(items, _)| items.to_vec())
+            .collect();
+        assert_eq!(&all[1..], read(&sheet).as_bytes());
+        for key in 0..3000 {
+            let next = (key / 3 + 1) * 3;
+            let begins =
+                sheet.after(Some(&key)).map(|(items, _)| items.starts_with(format!(",{next},").as_bytes()));
+            assert_eq!(begins, (next < 3000).then_some(true), "after {key}");
+        }
     }
 
     #[test]

@@ -3,11 +3,16 @@
 //! Unknown fields are ignored, so that relays newer than this service can register; missing lists are empty. URLs are
 //! normalised as WHATWG serialises them, so that equal URLs are equal texts.
 
+use bytes::Bytes;
 use mcs_core::pools::{
-    Capacity, Completeness, Lease, Location, PoolKey, PoolListing, PoolRegistration, RouterReplica,
+    Capacity, Completeness, Lease, Location, PoolKey, PoolListing, PoolRegistration, ReplicaId, RouterReplica,
 };
 use mcs_core::text::shown;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
 use url::Url;
 
 /// What is wrong with the shape of a body is told in at most about so many bytes.
@@ -34,14 +39,14 @@ pub enum BadRegistration {
 
 #[derive(Deserialize)]
 struct RegistrationBody {
-    key: KeyBody,
+    key: Object<KeyBody>,
     #[serde(default)]
-    location: Option<LocationBody>,
+    location: Option<Object<LocationBody>>,
     model: String,
     #[serde(default)]
     capabilities: Option<Vec<String>>,
     #[serde(default)]
-    capacity: Option<Vec<CapacityBody>>,
+    capacity: Option<Vec<Object<CapacityBody>>>,
     #[serde(default)]
     frontends: Option<Vec<String>>,
 }
@@ -68,6 +73,29 @@ struct CapacityBody {
     workers: u64,
 }
 
+/// A JSON object. The readers that serde makes take the values of a struct as a list, too.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        reader.deserialize_map(Members(PhantomData)).map(Self)
+    }
+}
+
+struct Members<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members))
+    }
+}
+
 /// Reads the body of `POST /pools`.
 ///
 /// # Errors
@@ -79,17 +107,30 @@ pub fn registration(body: &[u8]) -> Result<PoolRegistration, BadRegistration> {
         // It names fields, which the caller may have called anything.
         BadRegistration::Shape(shown(said.unwrap_or(&text), SHOWN))
     };
-    let axum::Json(body) = axum::Json::<RegistrationBody>::from_bytes(body).map_err(shape)?;
-    let key = PoolKey::new(&body.key.cluster_id, &body.key.namespace, &body.key.dgd_name)?;
+    let axum::Json(Object(body)) = axum::Json::<Object<RegistrationBody>>::from_bytes(body).map_err(shape)?;
+    let Object(KeyBody { cluster_id, namespace, dgd_name }) = body.key;
+    let key = PoolKey::new(&cluster_id, &namespace, &dgd_name)?;
     if body.model.trim().is_empty() {
         let problem = "must not be blank".to_owned();
         return Err(BadRegistration::Value { field: "model".to_owned(), problem });
+    }
+    let location = body.location.map_or_else(LocationBody::default, |Object(location)| location);
+    let capabilities = body.capabilities.unwrap_or_default();
+    check_plain(|| "model".to_owned(), Some(&body.model))?;
+    for (part, text) in [
+        ("region", &location.region),
+        ("availability_zone", &location.availability_zone),
+        ("datacenter", &location.datacenter),
+    ] {
+        check_plain(|| format!("location.{part}"), text.as_deref())?;
+    }
+    for (number, capability) in capabilities.iter().enumerate() {
+        check_plain(|| format!("capabilities[{number}]"), Some(capability))?;
     }
     let frontends = body.frontends.unwrap_or_default().into_iter().enumerate().map(|(number, url)| {
         let bad = |problem| BadRegistration::Value { field: format!("frontends[{number}]"), problem };
         http_url(&url).map(Into::into).map_err(bad)
     });
-    let location = body.location.unwrap_or_default();
     Ok(PoolRegistration {
         key,
         location: Location {
@@ -98,15 +139,24 @@ pub fn registration(body: &[u8]) -> Result<PoolRegistration, BadRegistration> {
             datacenter: location.datacenter,
         },
         model: body.model.into(),
-        capabilities: body.capabilities.unwrap_or_default().into_iter().map(Into::into).collect(),
+        capabilities: capabilities.into_iter().map(Into::into).collect(),
         capacity: body
             .capacity
             .unwrap_or_default()
             .into_iter()
-            .map(|entry| Capacity { workers: entry.workers })
+            .map(|Object(entry)| Capacity { workers: entry.workers })
             .collect(),
         frontends: frontends.collect::<Result<_, _>>()?,
     })
+}
+
+/// What is listed is shown to people, and is one line.
+fn check_plain(field: impl FnOnce() -> String, text: Option<&str>) -> Result<(), BadRegistration> {
+    if text.is_some_and(|text| text.contains(char::is_control)) {
+        let problem = "must not contain control characters".to_owned();
+        return Err(BadRegistration::Value { field: field(), problem });
+    }
+    Ok(())
 }
 
 /// An HTTP URL as WHATWG serialises it.
@@ -155,11 +205,27 @@ struct PoolKeyBody<'a> {
     dgd_name: &'a str,
 }
 
+impl<'a> From<&'a PoolKey> for PoolKeyBody<'a> {
+    fn from(key: &'a PoolKey) -> Self {
+        Self { cluster_id: key.cluster_id(), namespace: key.namespace(), dgd_name: key.dgd_name() }
+    }
+}
+
 #[derive(Serialize)]
 struct PoolLocationBody<'a> {
     region: Option<&'a str>,
     availability_zone: Option<&'a str>,
     datacenter: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct PoolRemovedBody<'a> {
+    key: PoolKeyBody<'a>,
+}
+
+#[derive(Serialize)]
+struct ReplicaRemovedBody {
+    id: String,
 }
 
 #[derive(Serialize)]
@@ -185,7 +251,7 @@ pub fn lease(lease: Lease) -> Vec<u8> {
 pub fn pool(listing: &PoolListing) -> Vec<u8> {
     let (registration, key) = (&listing.registration, listing.key());
     json(&PoolBody {
-        key: key_body(key),
+        key: key.into(),
         location: PoolLocationBody {
             region: listing.region(),
             availability_zone: registration.location.availability_zone.as_deref(),
@@ -203,7 +269,7 @@ pub fn pool(listing: &PoolListing) -> Vec<u8> {
 pub fn registered(registration: &PoolRegistration) -> Vec<u8> {
     let PoolRegistration { key, location, model, capabilities, capacity, frontends } = registration;
     json(&StoredBody {
-        key: key_body(key),
+        key: key.into(),
         location: PoolLocationBody {
             region: location.region.as_deref(),
             availability_zone: location.availability_zone.as_deref(),
@@ -216,10 +282,6 @@ pub fn registered(registration: &PoolRegistration) -> Vec<u8> {
     })
 }
 
-fn key_body(key: &PoolKey) -> PoolKeyBody<'_> {
-    PoolKeyBody { cluster_id: key.cluster_id(), namespace: key.namespace(), dgd_name: key.dgd_name() }
-}
-
 fn capacities(capacity: &[Capacity]) -> Vec<CapacityBody> {
     capacity.iter().map(|entry| CapacityBody { workers: entry.workers }).collect()
 }
@@ -227,6 +289,31 @@ fn capacities(capacity: &[Capacity]) -> Vec<CapacityBody> {
 /// One entry of `GET /routers`.
 pub fn replica(replica: &RouterReplica) -> Vec<u8> {
     json(&ReplicaBody { id: replica.id.to_string(), url: &replica.url })
+}
+
+/// The data of the event that a pool is not listed any more.
+pub fn pool_removed(key: &PoolKey) -> Vec<u8> {
+    json(&PoolRemovedBody { key: key.into() })
+}
+
+/// The data of the event that a router replica is not listed any more.
+pub fn replica_removed(id: &ReplicaId) -> Vec<u8> {
+    json(&ReplicaRemovedBody { id: id.to_string() })
+}
+
+/// A server-sent event; the data is one line of JSON.
+pub fn event(name: &str, data: &[u8]) -> Bytes {
+    [b"event: ", name.as_bytes(), b"\ndata: ", data, b"\n\n"].concat().into()
+}
+
+/// What stands before the entries of the list `name` where a watcher is told all of it.
+pub fn resync_begin(name: &str) -> String {
+    format!("event: resync\ndata: {{\"{name}\":[")
+}
+
+/// What stands after them.
+pub fn resync_end(completeness: Completeness) -> String {
+    format!("{}\n\n", list_frame("", completeness).1)
 }
 
 /// The body of an answer that is no success.

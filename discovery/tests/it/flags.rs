@@ -22,7 +22,7 @@ struct Mode {
 }
 
 /// A good value of every flag; a new flag must be added here.
-const SAMPLES: [(&str, &str); 25] = [
+const SAMPLES: [(&str, &str); 29] = [
     ("pool-discovery", "mcs"),
     ("registration-storage", "memory"),
     ("lease-duration-secs", "30"),
@@ -44,6 +44,10 @@ const SAMPLES: [(&str, &str); 25] = [
     ("listen", "127.0.0.1:0"),
     ("max-body-bytes", "1000"),
     ("max-connections", "10"),
+    ("max-streams", "10"),
+    ("tls-cert-path", "cert.pem"),
+    ("tls-key-path", "key.pem"),
+    ("tls-client-ca-cert-path", "ca.pem"),
     ("drain-delay-secs", "0"),
     ("shutdown-grace-secs", "1"),
     ("log-level", "debug"),
@@ -80,6 +84,16 @@ fn refused_by(group: &str, mode: Mode) -> Option<String> {
 fn sample(flag: &str) -> &'static str {
     let sample = SAMPLES.iter().find(|(name, _)| *name == flag);
     sample.unwrap_or_else(|| panic!("--{flag} has no sample: add it to SAMPLES")).1
+}
+
+/// The flags that one is not taken without.
+fn partners(flag: &str) -> &'static [&'static str] {
+    match flag {
+        "tls-cert-path" => &["tls-key-path"],
+        "tls-key-path" => &["tls-cert-path"],
+        "tls-client-ca-cert-path" => &["tls-cert-path", "tls-key-path"],
+        _ => &[],
+    }
 }
 
 /// A command line that is good for `mode`, without `left_out`.
@@ -125,6 +139,7 @@ fn a_mode_takes_the_flags_that_it_uses_and_refuses_all_others() {
         for mode in MODES {
             let mut args = minimal(mode, &flag);
             args.push(format!("--{flag}={}", sample(&flag)));
+            args.extend(partners(&flag).iter().map(|other| format!("--{other}={}", sample(other))));
             match (parse(args), refused_by(&group, mode)) {
                 (Ok(_), None) => {}
                 (Err(line), Some(cause)) => {
@@ -296,6 +311,14 @@ fn bad_values_are_refused_in_one_line_that_names_the_flag() {
         (vec!["--router=z/r0=http://fd00::9:50051"], "--router"),
         (vec!["--router=e/r=http://10.0.0.1", "--router=e/r=http://10.0.0.2"], "--router"),
         (vec!["--max-body-bytes=0"], "--max-body-bytes"),
+        (vec!["--max-streams=0"], "--max-streams"),
+        (vec!["--tls-cert-path=c"], "--tls-cert-path needs --tls-key-path"),
+        (vec!["--tls-key-path=k"], "--tls-key-path needs --tls-cert-path"),
+        (
+            vec!["--tls-client-ca-cert-path=a"],
+            "--tls-client-ca-cert-path needs --tls-cert-path and --tls-key-path",
+        ),
+        (vec!["--tls-client-ca-cert-path=a", "--tls-cert-path=c"], "--tls-cert-path needs --tls-key-path"),
     ] {
         let line = refusal(&args);
         assert!(line.contains(flag) && line.lines().count() == 1, "{args:?}: {line}");
@@ -326,6 +349,73 @@ fn the_program_ends_with_code_2_and_one_line_whichever_way_a_bad_flag_came() {
     let empty = run(&minimal(TABLE, ""), &[("DYN_GDS_LISTEN", "")], &[]);
     let line = String::from_utf8(empty.stderr).unwrap();
     assert!(empty.status.code() == Some(2) && line.contains("DYN_GDS_LISTEN"), "{line}");
+}
+
+/// A Service `global-discovery-service`, and one that is called as our variables begin, as Kubernetes tells of them.
+#[test]
+fn variables_that_kubernetes_injects_for_services_are_no_flags() {
+    let injected: Vec<(String, &str)> =
+        ["GLOBAL_DISCOVERY_SERVICE", "GLOBAL_DISCOVERY", "DYN_GDS", "DYN_LOG"]
+            .iter()
+            .flat_map(|service| {
+                [
+                    ("PORT", "tcp://10.96.0.1:8080"),
+                    ("PORT_8080_TCP", "tcp://10.96.0.1:8080"),
+                    ("PORT_8080_TCP_ADDR", "10.96.0.1"),
+                    ("PORT_8080_TCP_PORT", "8080"),
+                    ("PORT_8080_TCP_PROTO", "tcp"),
+                    ("SERVICE_HOST", "10.96.0.1"),
+                    ("SERVICE_PORT", "8080"),
+                    ("SERVICE_PORT_HTTP", "8080"),
+                ]
+                .map(|(name, value)| (format!("{service}_{name}"), value))
+            })
+            .collect();
+    let command = command::<Args>(&GDS);
+    let read: Vec<String> =
+        command.get_arguments().filter_map(|arg| Some(arg.get_env()?.to_str().unwrap().to_owned())).collect();
+    assert_eq!(read.len(), flags().len(), "each flag has a variable");
+    for (name, _) in &injected {
+        assert!(!read.contains(name), "{name} would be taken for a flag");
+    }
+    // With all of them it goes as far as without: to the one flag that is wrong.
+    let variables: Vec<(&str, &str)> = injected.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let output = run(&minimal("registrations", ""), &variables, &["--max-streams=0".to_owned()]);
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && line.contains("--max-streams"), "{line}");
+}
+
+/// The names that the Dynamo components share; where both are set, our own counts.
+#[test]
+fn two_flags_have_a_second_variable_and_the_own_one_counts() {
+    for (own, shared, flag, good) in [
+        ("DYN_GDS_LOG_LEVEL", "DYN_LOG", "--log-level", "debug"),
+        (
+            "DYN_GDS_SHUTDOWN_GRACE_SECS",
+            "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS",
+            "--shutdown-grace-secs",
+            "7",
+        ),
+    ] {
+        // What is refused next tells that a variable was taken.
+        let refusal = |variables: &[(&str, &str)]| {
+            let output = run(
+                &minimal("registrations", ""),
+                variables,
+                &["--heartbeat-interval-secs=86400".to_owned()],
+            );
+            assert_eq!(output.status.code(), Some(2));
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let alone = refusal(&[(shared, "=!")]);
+        assert!(alone.contains(flag) && alone.contains(shared), "{alone}");
+        let empty = refusal(&[(shared, "")]);
+        assert!(empty.contains(shared), "{empty}");
+        let both = refusal(&[(shared, "=!"), (own, good)]);
+        assert!(both.contains("--heartbeat-interval-secs") && !both.contains(flag), "{both}");
+        let own_is_wrong = refusal(&[(shared, good), (own, "=!")]);
+        assert!(own_is_wrong.contains(own), "{own_is_wrong}");
+    }
 }
 
 fn run(args: &[String], variables: &[(&str, &str)], more: &[String]) -> Output {

@@ -1,6 +1,7 @@
 //! Hostile input: registrations and objects of an API server, whatever they are, over a fixed sequence of mutations.
 
 pub mod pools;
+pub mod requests;
 #[path = "../../../proto/tests/it/hostile/texts.rs"]
 pub mod texts;
 
@@ -14,6 +15,25 @@ fn a_registration_that_is_no_utf_8_is_refused_in_plain_words() {
     for bad in BYTES {
         let refused = wire::registration(&[before, *bad, b"\"}"].concat()).unwrap_err().to_string();
         assert!(is_plain(&refused), "{refused:?}");
+    }
+}
+
+/// The seeds of the fuzz target, of which a byte or a line is another one.
+#[test]
+fn whatever_is_requested_is_answered_in_the_form_of_the_api() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds/pool_requests");
+    for seed in std::fs::read_dir(folder).unwrap() {
+        let seed = std::fs::read(seed.unwrap().path()).unwrap();
+        requests::play(&seed);
+        let put = TEXTS.iter().map(|text| text.as_bytes()).chain(BYTES.iter().copied()).cycle();
+        let places = seed.iter().enumerate().filter(|(_, byte)| b" /\":,\n".contains(byte));
+        for ((place, _), put) in places.zip(put) {
+            requests::play(&[&seed[..=place], put, &seed[place + 1..]].concat());
+            requests::play(&[&seed[..place], put, &seed[place..]].concat());
+        }
+        for long in lengths() {
+            requests::play(&[b"GET /", long.as_bytes(), b"\nif-none-match: ", long.as_bytes()].concat());
+        }
     }
 }
 

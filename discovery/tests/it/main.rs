@@ -3,7 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where its own set-up does")]
 
+mod answers;
+mod bodies;
+mod document;
 mod documented;
+mod drain;
+mod events;
 mod flags;
 #[expect(unreachable_pub, reason = "the fuzz target uses what is in it")]
 mod hostile;
@@ -14,5 +19,8 @@ mod outages;
 mod program;
 mod service;
 mod slices;
+mod streams;
 mod table;
+mod tags;
+mod tls;
 mod watch;

@@ -3,18 +3,22 @@
 use global_discovery_service::registrations::Storage;
 use global_discovery_service::{Config, Discovery, Failed, http, serve};
 use mcs_core::pools::Lease;
-use mcs_core::time::ManualClock;
+use mcs_core::time::{ManualClock, WallTime};
 use mcs_runtime::shutdown::Shutdown;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// Longer than anything takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When the service starts: certificates are good then.
+const NOW: WallTime = WallTime::from_unix_secs(1_795_978_809);
 
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
@@ -25,8 +29,13 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) async fn start(discovery: Discovery) -> Self {
+        Self::start_with(discovery, |_| ()).await
+    }
+
+    /// With another configuration than most tests need.
+    pub(crate) async fn start_with(discovery: Discovery, change: impl FnOnce(&mut Config)) -> Self {
         let lease = Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
-        Self::start_over(discovery, Storage::Memory, lease, Arc::default()).await
+        Self::started(discovery, Storage::Memory, lease, Arc::new(ManualClock::at(NOW)), change).await
     }
 
     pub(crate) async fn start_over(
@@ -35,9 +44,19 @@ impl Service {
         lease: Lease,
         clock: Arc<ManualClock>,
     ) -> Self {
+        Self::started(discovery, storage, lease, clock, |_| ()).await
+    }
+
+    async fn started(
+        discovery: Discovery,
+        storage: Storage,
+        lease: Lease,
+        clock: Arc<ManualClock>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), Shutdown::manual());
-        let config = Config {
+        let mut config = Config {
             discovery,
             storage,
             lease,
@@ -45,15 +64,23 @@ impl Service {
                 listener: mcs_runtime::http::Limits::default(),
                 body: 4096,
                 request: PATIENCE,
+                streams: 8,
             },
+            tls: None,
             drain_delay: Duration::from_secs(5),
         };
+        change(&mut config);
         let task = tokio::spawn(serve(config, clock.clone(), listener, shutdown.watch()));
         Self { address, clock, shutdown, task }
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         ask(self.address, "GET", path, "").await
+    }
+
+    /// A request without a body, with these headers.
+    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
+        request(self.address, method, path, headers, b"").await
     }
 
     /// A list as JSON; it must be there.
@@ -103,22 +130,78 @@ pub(crate) fn registration(dgd: &str) -> Value {
     })
 }
 
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// By their names in lower case.
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
 /// Status and body of one request on a connection of its own.
 pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let Answer { status, body, .. } = request(address, method, path, &[], body.as_bytes()).await;
+    (status, body)
+}
+
+/// One request on a connection of its own, with these headers besides those that it needs.
+pub(crate) async fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[&str],
+    body: &[u8],
+) -> Answer {
     let mut client = TcpStream::connect(address).await.unwrap();
-    let length = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
-    client.write_all(request.as_bytes()).await.unwrap();
-    read_answer(&mut client).await
+    exchange(&mut client, &head(method, path, headers, body.len()), body).await
+}
+
+/// The head of a request after which the connection is closed.
+pub(crate) fn head(method: &str, path: &str, headers: &[&str], length: usize) -> String {
+    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n"
+    )
+}
+
+/// Sends a request, and reads until the server closes the connection.
+pub(crate) async fn exchange(
+    client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    head: &str,
+    body: &[u8],
+) -> Answer {
+    // What is refused early may not be taken to its end.
+    let _ = client.write_all(&[head.as_bytes(), body].concat()).await;
+    read_answer(client).await
 }
 
 /// What the server answered until it closed the connection.
-pub(crate) async fn read_answer(client: &mut TcpStream) -> (u16, String) {
+pub(crate) async fn read_answer(client: &mut (impl AsyncRead + Unpin)) -> Answer {
     let mut answer = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, client.read_to_end(&mut answer)).await.unwrap();
     let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let (status, headers) = read_head(head);
+    Answer { status, headers, body: body.to_owned() }
+}
+
+pub(crate) fn read_head(head: &str) -> (u16, BTreeMap<String, String>) {
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':').unwrap();
+        (name.to_lowercase(), value.trim().to_owned())
+    };
+    (status, lines.map(header).collect())
 }

@@ -19,7 +19,7 @@ pub(crate) fn services() -> Services {
     }
 }
 
-async fn start() -> (Service, ApiServer) {
+pub(crate) async fn start() -> (Service, ApiServer) {
     let (api, client) = api_server();
     let discovery = Discovery::Slices { naming: Naming::Mcs, services: Box::new(services()), client };
     (Service::start(discovery).await, api)
@@ -45,12 +45,22 @@ fn none(complete: bool) -> Value {
 async fn nothing_but_the_liveness_answers_before_the_first_complete_list() {
     let (service, mut api) = start().await;
     let asked = api.list().await;
-    let paths = ["/livez", "/healthz", "/readyz", "/pools", "/routers", "/metrics"];
+    let paths = [
+        "/livez",
+        "/healthz",
+        "/readyz",
+        "/pools",
+        "/routers",
+        "/pools/watch",
+        "/routers/watch",
+        "/metrics",
+        "/x",
+    ];
     let mut statuses = Vec::new();
     for path in paths {
         statuses.push(service.get(path).await.0);
     }
-    assert_eq!(statuses, [200, 503, 503, 503, 503, 503]);
+    assert_eq!(statuses, [200, 503, 503, 503, 503, 503, 503, 503, 503]);
     assert_eq!(service.post("{}").await.0, 503);
 
     let expected = [

@@ -2,7 +2,8 @@
 //! each pool once, and what is taken reads back equal.
 
 use super::texts::is_plain;
-use global_discovery_service::driver::{Driver, List};
+use global_discovery_service::driver::Driver;
+use global_discovery_service::shown::List;
 use global_discovery_service::{watch, wire};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
@@ -109,7 +110,7 @@ fn read(naming: Naming, text: &str) -> Option<(SliceId, Option<mcs_core::pools::
 }
 
 fn entries(list: Option<List>, name: &str) -> Vec<Value> {
-    let List { entries, completeness } = list.unwrap();
+    let List { entries, completeness, .. } = list.unwrap();
     let (begin, end) = wire::list_frame(name, completeness);
     let text = [begin.as_bytes(), &entries.concat(), end.as_bytes()].concat();
     let mut list: Value = serde_json::from_slice(&text).unwrap();

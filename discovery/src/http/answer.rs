@@ -1,0 +1,233 @@
+//! Answers and errors as they go out. All are JSON but those for Prometheus and for watchers; an error is
+//! `{"error": "…"}`, which says what is wrong and what to do.
+
+use super::caller::Denied;
+use super::tag::Tags;
+use crate::registrations::NotKept;
+use crate::shown::List;
+use crate::wire::{self, BadRegistration};
+use axum::body::{Body, Bytes};
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Frame, SizeHint};
+use mcs_core::text::shown;
+use mcs_runtime::http::{Crowded, NoPlace, TooSlow};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// The answer to a probe that finds all well.
+pub(super) const OK: &str = "{\"status\":\"ok\"}";
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// A list may be kept, and must be asked for again with its tag.
+const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
+
+/// Seconds after which the same may pass: a restart takes no longer.
+const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+/// An answer repeats at most about so many bytes of what went wrong with a body.
+const SHOWN: usize = 200;
+
+/// Why a request is not served.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// There is nothing to list yet.
+    #[error("the first view is not there yet: /readyz says of what")]
+    NoView,
+    /// Something is still waited for, or the process ends.
+    #[error("not ready: {}", .missing.join(", "))]
+    NotReady {
+        /// What is missing.
+        missing: Vec<String>,
+    },
+    /// The process ends.
+    #[error("this replica shuts down: watch another one")]
+    Draining,
+    /// There is no such path.
+    #[error("no such path: GET /openapi.json names all that there are")]
+    NoRoute,
+    /// The path does not take the method.
+    #[error("this path takes {allowed} only")]
+    NoMethod {
+        /// What it takes.
+        allowed: String,
+    },
+    /// The body is too long.
+    #[error("the body has more than {most} bytes, the most that is read (--max-body-bytes)")]
+    TooLarge {
+        /// The most.
+        most: usize,
+    },
+    /// The body came too slowly.
+    #[error(transparent)]
+    TooSlow(#[from] TooSlow),
+    /// The body took too long.
+    #[error("the body of the request took more than {time:?}")]
+    TooLate {
+        /// How long it may take.
+        time: Duration,
+    },
+    /// There is no memory for the body.
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
+    /// The body ended before its end.
+    #[error("the body cannot be read: {}", shown(.problem, SHOWN))]
+    Broken {
+        /// What happened.
+        problem: String,
+    },
+    /// The body is no registration.
+    #[error(transparent)]
+    Invalid(#[from] BadRegistration),
+    /// The store does not take it.
+    #[error(transparent)]
+    NotKept(#[from] NotKept),
+    /// The certificate does not allow it.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// There are too many watches.
+    #[error("{} watches are open, the most that there may be (--max-streams): watch another replica, or list", .0.most)]
+    Streams(#[from] NoPlace),
+    /// There are too many connections.
+    #[error("{most} connections are open, the most that there may be (--max-connections): try again soon")]
+    Connections {
+        /// The most.
+        most: usize,
+    },
+    /// The request panicked.
+    #[error("this request failed; see the log of the service")]
+    Panicked,
+}
+
+impl Error {
+    /// The status of the answer.
+    pub(super) const fn status(&self) -> StatusCode {
+        match self {
+            Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::TooLarge { .. } | Self::NotKept(NotKept::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow(_) | Self::TooLate { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::Broken { .. } => StatusCode::BAD_REQUEST,
+            Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Denied(_) => StatusCode::FORBIDDEN,
+            Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::NoView
+            | Self::NotReady { .. }
+            | Self::Draining
+            | Self::Crowded(_)
+            | Self::NotKept(NotKept::Store(_))
+            | Self::Streams(_)
+            | Self::Connections { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let mut response = json(wire::error(&self.to_string()));
+        *response.status_mut() = self.status();
+        if let Self::NoMethod { allowed } = &self {
+            set(response.headers_mut(), ALLOW, allowed);
+        }
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, RETRY_SECONDS);
+        }
+        response
+    }
+}
+
+/// A text of JSON.
+pub(super) fn json(text: impl Into<Bytes>) -> Response {
+    let text = text.into();
+    let length = HeaderValue::from(text.len());
+    ([(CONTENT_TYPE, JSON), (CONTENT_LENGTH, length)], Body::from(text)).into_response()
+}
+
+/// A list, sent from where it lies.
+pub(super) fn list(name: &str, list: List, tags: Tags) -> Response {
+    let List { entries, completeness, version } = list;
+    let (begin, end) = wire::list_frame(name, completeness);
+    let pieces: VecDeque<Bytes> =
+        std::iter::once(begin.into()).chain(entries).chain(std::iter::once(end.into())).collect();
+    let left = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let mut response = Body::new(Pieces { pieces, left }).into_response();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(left));
+    tag(headers, tags.of(version));
+    response
+}
+
+/// The list is the one that the caller has.
+pub(super) fn not_modified(of: Option<HeaderValue>) -> Response {
+    let mut response = StatusCode::NOT_MODIFIED.into_response();
+    tag(response.headers_mut(), of);
+    response
+}
+
+fn tag(headers: &mut HeaderMap, of: Option<HeaderValue>) {
+    if let Some(tag) = of {
+        headers.insert(ETAG, tag);
+    }
+    headers.insert(CACHE_CONTROL, REVALIDATE);
+}
+
+/// A stream of events, which nothing on the way may keep or gather.
+pub(super) fn events(body: Body) -> Response {
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, body).into_response()
+}
+
+/// An answer without its body.
+pub(super) fn head(response: Response) -> Response {
+    response.map(|_| Body::empty())
+}
+
+/// Says what a path takes.
+pub(super) fn allows(allowed: &str) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    set(response.headers_mut(), ALLOW, allowed);
+    response
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// A body of known length whose pieces are sent as they are.
+struct Pieces {
+    pieces: VecDeque<Bytes>,
+    left: u64,
+}
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.pieces.pop_front();
+        self.left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
