@@ -66,8 +66,9 @@ conformance: ## Run the MCS API suite, whose binary CONFORMANCE names, against t
 
 # One at a time, so that each measures itself alone.
 .PHONY: faults
-faults: ## Attack the registry with thousands of connections and slow clients, and tell what that cost
+faults: ## Attack the servers with thousands of connections and slow clients, and tell what that cost
 	cargo test --locked -p mcs-registry --test faults -- --include-ignored --nocapture --test-threads=1
+	cargo test --locked -p global-discovery-service --test faults -- --include-ignored --nocapture --test-threads=1
 
 .PHONY: sim
 sim: ## Try SEEDS (10000) random histories of registry and controllers, FROM (0) on
@@ -88,10 +89,15 @@ fuzz: ## Fuzz TARGET (see fuzz/fuzz_targets) for MINUTES (10); needs nightly Rus
 		$(patsubst fuzz/%,-dict=%,$(wildcard fuzz/dictionaries/$(TARGET))) -max_len=65536 -rss_limit_mb=2048 \
 		-max_total_time=$$(($(or $(MINUTES),10) * 60))
 
+.PHONY: fuzz-check
+fuzz-check: ## Check that the fuzz targets compile, with the compiler that everything else has
+	RUSTFLAGS="--cfg fuzzing" cargo check --quiet --manifest-path fuzz/Cargo.toml --no-default-features --all-targets --locked \
+		--target-dir $(or $(CARGO_TARGET_DIR),target)/fuzz-check
+
 # --- check -----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: fmt-check clippy doc crds-check openapi-check config-check cases-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
+lint: fmt-check clippy doc crds-check openapi-check config-check cases-check check-alone fuzz-check one-crypto deny ## Check format, lints, docs, generated files, dependencies
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -138,12 +144,14 @@ advisories: ## Check dependencies for known vulnerabilities (needs cargo-deny an
 # --- generate --------------------------------------------------------------------------------------------------------
 
 .PHONY: openapi
-openapi: ## Write docs/openapi.json anew from the routes and the proto files
+openapi: ## Write docs/openapi.json and docs/openapi-discovery.json anew from the routes
 	UPDATE_OPENAPI=1 cargo test --locked -p mcs-registry --test it the_document_checked_in | .ci/some-tests
+	UPDATE_OPENAPI=1 cargo test --locked -p global-discovery-service --test it the_document_checked_in | .ci/some-tests
 
 .PHONY: openapi-check
 openapi-check:
 	cargo test --locked -p mcs-registry --test it the_document_checked_in | .ci/some-tests
+	cargo test --locked -p global-discovery-service --test it the_document_checked_in | .ci/some-tests
 
 .PHONY: cases-check
 cases-check: ## Fail if the table of cases names other tests than name the cases

@@ -15,6 +15,8 @@ pub mod members;
 pub mod mutate;
 #[path = "../../discovery/tests/it/hostile/pools.rs"]
 pub mod pools;
+#[path = "../../discovery/tests/it/hostile/requests.rs"]
+pub mod requests;
 #[path = "../../proto/tests/it/hostile/texts.rs"]
 pub mod texts;
 #[path = "../../proto/tests/it/hostile/url.rs"]
