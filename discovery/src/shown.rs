@@ -219,7 +219,7 @@ impl<K: Ord + Clone> Watcher<K> {
     }
 
     /// The next part of what is to be told; none when it was told everything.
-    pub fn next(&mut self) -> Option<Piece> {
+    pub fn next_piece(&mut self) -> Option<Piece> {
         self.newest.mark_unchanged();
         let state = self.shown.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Place::At(told) = self.at {

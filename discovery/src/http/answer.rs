@@ -14,10 +14,12 @@ use hyper::body::{Frame, SizeHint};
 use mcs_core::text::shown;
 use mcs_runtime::http::{Crowded, NoPlace, TooSlow};
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 /// The answer to a probe that finds all well.
 pub(super) const OK: &str = "{\"status\":\"ok\"}";
@@ -28,6 +30,13 @@ const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// Seconds after which the same may pass: a restart takes no longer.
 const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+/// What a connection takes before its client reads: a list up to so many bytes holds nothing back.
+const SMALL: u64 = 64 * 1024;
+
+/// A longer list is given up when it was not taken by then, at 4 Mbit/s for one of 30 MB. The pages that it is made of are
+/// kept as they were until it is, so who reads slowly while pools change would hold a list of his own.
+const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// An answer repeats at most about so many bytes of what went wrong with a body.
 const SHOWN: usize = 200;
@@ -154,7 +163,7 @@ pub(super) fn list(name: &str, list: List, tags: Tags) -> Response {
     let pieces: VecDeque<Bytes> =
         std::iter::once(begin.into()).chain(entries).chain(std::iter::once(end.into())).collect();
     let left = pieces.iter().map(|piece| piece.len() as u64).sum();
-    let mut response = Body::new(Pieces { pieces, left }).into_response();
+    let mut response = Body::new(Pieces::new(pieces, left)).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(CONTENT_LENGTH, HeaderValue::from(left));
@@ -206,28 +215,88 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 
 /// A body of known length whose pieces are sent as they are.
 struct Pieces {
-    pieces: VecDeque<Bytes>,
+    /// None when they were given up.
+    pieces: Arc<Mutex<Option<VecDeque<Bytes>>>>,
     left: u64,
+    _limit: Option<AbortOnDropHandle<()>>,
+}
+
+/// A list was not taken in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the list was not taken within {TAKEN_WITHIN:?}")]
+struct NotTaken;
+
+impl Pieces {
+    fn new(pieces: VecDeque<Bytes>, left: u64) -> Self {
+        let pieces = Arc::new(Mutex::new(Some(pieces)));
+        // A client that takes nothing is not noticed by a body, which is not asked then.
+        let limit = (left > SMALL).then(|| {
+            let held = Arc::clone(&pieces);
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                sleep(TAKEN_WITHIN).await;
+                *held.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }))
+        });
+        Self { pieces, left, _limit: limit }
+    }
 }
 
 impl hyper::body::Body for Pieces {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = NotTaken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.pieces.pop_front();
+    ) -> Poll<Option<Result<Frame<Bytes>, NotTaken>>> {
+        let piece = match &mut *self.pieces.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(pieces) => pieces.pop_front(),
+            None => return Poll::Ready(Some(Err(NotTaken))),
+        };
         self.left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty()
+        self.left == 0
     }
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use mcs_core::pools::Completeness;
+
+    fn whole(bytes: usize) -> List {
+        let entries = vec![Bytes::from(vec![b'1'; bytes / 2]), Bytes::from(vec![b'1'; bytes / 2])];
+        List { entries, completeness: Completeness::Exact, version: 1 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_list_that_is_not_taken_is_given_up_and_held_no_more() {
+        for (millis, is_held) in [(59_999, true), (60_000, false), (60_001, false)] {
+            let list = whole(100_000);
+            let held: Bytes = list.entries[1].clone();
+            let mut body = super::list("pools", list, Tags::of_process(1)).into_body();
+            body.frame().await.unwrap().unwrap();
+            sleep(Duration::from_millis(millis)).await;
+            tokio::task::yield_now().await;
+            assert_eq!(!held.is_unique(), is_held, "after {millis} ms");
+            assert_eq!(body.collect().await.is_ok(), is_held, "after {millis} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_list_waits_for_its_reader() {
+        let mut body = super::list("pools", whole(1_000), Tags::of_process(1)).into_body();
+        body.frame().await.unwrap().unwrap();
+        sleep(TAKEN_WITHIN * 2).await;
+        let rest = body.collect().await.unwrap().to_bytes();
+        assert_eq!(rest.len(), 1_000 + "],\"complete\":true}".len());
     }
 }

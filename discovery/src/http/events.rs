@@ -42,7 +42,7 @@ impl<K: Ord + Clone> Told<K> {
             if self.drain.is_draining() {
                 return None;
             }
-            if let Some(piece) = self.watcher.next() {
+            if let Some(piece) = self.watcher.next_piece() {
                 if let Some(cause) = piece.begins {
                     self.counted.resynced(cause);
                 }

@@ -78,7 +78,7 @@ fn a_change_of_completeness_is_told_with_the_whole_list() {
     assert_eq!((reader.list.len(), reader.complete), (3, Some(true)));
     // Said again, it is no change.
     shown.edit().complete(Completeness::Exact);
-    assert_eq!((reader.read(&mut watcher), watcher.next()), (vec![], None));
+    assert_eq!((reader.read(&mut watcher), watcher.next_piece()), (vec![], None));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_list_that_is_told_slowly_has_what_was_there_all_the_time_and_then_what_chan
         put(&shown, number, &text);
     }
     let (mut watcher, mut reader) = (shown.watch(), Reader::default());
-    let first = watcher.next().unwrap();
+    let first = watcher.next_piece().unwrap();
     reader.take(&first.text);
     put(&shown, 0, "changed before the place reached");
     remove(&shown, 1);
@@ -112,9 +112,9 @@ fn a_list_that_became_exact_while_it_was_told_says_so_with_the_next_one_only() {
         let shown = numbers(before);
         put(&shown, 1, "a");
         let (mut watcher, mut reader) = (shown.watch(), Reader::default());
-        reader.take(&watcher.next().unwrap().text);
+        reader.take(&watcher.next_piece().unwrap().text);
         shown.edit().complete(after);
-        let end = watcher.next().unwrap();
+        let end = watcher.next_piece().unwrap();
         reader.take(&end.text);
         assert_eq!((end.begins, reader.complete), (None, Some(false)));
         assert_eq!(reader.read(&mut watcher), [Cause::Completeness]);
@@ -138,7 +138,7 @@ fn what_a_watcher_has_is_the_list_whatever_happens_between_its_reads() {
             _ => put(&shown, key, &"y".repeat(((state >> 40) % 900) as usize)),
         }
         if (state >> 50).is_multiple_of(97)
-            && let Some(piece) = watcher.next()
+            && let Some(piece) = watcher.next_piece()
         {
             resyncs += usize::from(piece.begins.is_some());
             reader.take(&piece.text);
@@ -187,7 +187,7 @@ async fn a_change_wakes_all_who_wait_for_one() {
     let shown = numbers(Completeness::Exact);
     let mut watchers = [shown.watch(), shown.watch()];
     for watcher in &mut watchers {
-        while watcher.next().is_some() {}
+        while watcher.next_piece().is_some() {}
     }
     let [one, other] = &mut watchers;
     let waiting = async { tokio::join!(one.changed(), other.changed()) };
@@ -195,7 +195,7 @@ async fn a_change_wakes_all_who_wait_for_one() {
     tokio::time::timeout(std::time::Duration::from_secs(60), async { tokio::join!(waiting, changing) })
         .await
         .unwrap();
-    assert!(watchers.iter_mut().all(|watcher| watcher.next().is_some()));
+    assert!(watchers.iter_mut().all(|watcher| watcher.next_piece().is_some()));
 }
 
 fn numbers(completeness: Completeness) -> Numbers {
@@ -224,7 +224,7 @@ impl Reader {
     /// Reads until there is nothing to read: why the whole list was told, each time.
     fn read(&mut self, watcher: &mut Watcher<u64>) -> Vec<Cause> {
         let mut resyncs = Vec::new();
-        while let Some(piece) = watcher.next() {
+        while let Some(piece) = watcher.next_piece() {
             resyncs.extend(piece.begins);
             self.take(&piece.text);
         }

@@ -51,7 +51,7 @@ async fn what_is_wrong_is_told_with_its_field_and_what_was_registered_stays() {
         (deep(1_500), "JSON"),
         (with("\"llama\"", &deep(500)), "model"),
         ("".to_owned(), "JSON"),
-        ("[]".to_owned(), "key"),
+        ("[]".to_owned(), "expected a JSON object"),
         ("null".to_owned(), "null"),
         (format!("{} {{}}", registration("chat")), "trailing"),
     ];

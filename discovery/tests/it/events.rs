@@ -3,13 +3,13 @@
 use crate::service::{PATIENCE, head, read_head};
 use serde_json::Value;
 use std::net::SocketAddr;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// A reader of a stream.
-pub(crate) struct Events {
-    stream: BufReader<TcpStream>,
+pub(crate) struct Events<S = TcpStream> {
+    stream: BufReader<S>,
     text: String,
     /// Comments that came.
     comments: usize,
@@ -20,9 +20,11 @@ impl Events {
     pub(crate) async fn open(address: SocketAddr, path: &str) -> Self {
         Self::on(TcpStream::connect(address).await.unwrap(), path).await
     }
+}
 
+impl<S: AsyncRead + AsyncWrite + Unpin> Events<S> {
     /// On a connection that is there.
-    pub(crate) async fn on(mut stream: TcpStream, path: &str) -> Self {
+    pub(crate) async fn on(mut stream: S, path: &str) -> Self {
         stream.write_all(head("GET", path, &[], 0).as_bytes()).await.unwrap();
         let mut stream = BufReader::new(stream);
         let mut answer = String::new();

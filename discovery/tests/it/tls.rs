@@ -1,5 +1,6 @@
 //! TLS on the port: who is let in, what each certificate may register, and certificates that change while they are used.
 
+use crate::events::Events;
 use crate::lists::registrations;
 use crate::service::{Answer, PATIENCE, Service, head, read_answer, registration};
 use mcs_runtime::tls::testing::{Ca, EARLY, GOOD, Issued, OVER, Secret, serial, shake};
@@ -112,7 +113,9 @@ async fn new_files_are_used_by_new_connections_bad_ones_are_not_and_no_request_f
     let own = clients.issue(&["east.prod"], GOOD, 9);
     let client = ca.client(Some(&own), &[]);
     let load = Load::start(&service, client.clone());
-    let mut open = shake(&client, TcpStream::connect(service.address).await.unwrap()).await.unwrap();
+    let open = shake(&client, TcpStream::connect(service.address).await.unwrap()).await.unwrap();
+    let mut open = Events::on(open, "/routers/watch").await;
+    open.named("resync").await;
 
     let mut swap = |issued: &Issued| secret.swap(&issued.cert, &issued.key, &clients.pem());
     swap(&ca.server(2));
@@ -127,10 +130,9 @@ async fn new_files_are_used_by_new_connections_bad_ones_are_not_and_no_request_f
     load.goes_on().await;
     assert_eq!(load.end().await, Vec::<String>::new());
 
-    open.write_all(head("GET", "/livez", &[], 0).as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, open.read_to_end(&mut answer)).await.unwrap();
-    assert!(answer.starts_with(b"HTTP/1.1 200"), "the first connection goes on");
+    // The first connection goes on, to its end in order.
+    service.shutdown.drain();
+    assert_eq!(open.next().await, None);
 }
 
 async fn until_shown(service: &Service, client: &TlsConnector, expected: &str) {
