@@ -347,7 +347,8 @@ impl Args {
     }
 
     async fn serve(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let Self { pool_discovery, registration_storage, leases, given, slices, table, server, tls, logs } = self;
+        let Self { pool_discovery, registration_storage, leases, given, slices, table, server, tls, logs } =
+            self;
         logs::init(&logs).context("cannot start logging")?;
         let naming = match pool_discovery {
             PoolDiscovery::Registrations => None,

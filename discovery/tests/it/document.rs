@@ -77,7 +77,7 @@ fn response(method: &str, path: &str, status: u16) -> &'static Value {
     } else {
         &DOCUMENT["paths"]["/livez"]["get"]["responses"]
     };
-    let said = responses.get(status.to_string()).unwrap_or(&responses["default"]);
+    let said = responses.get(status.to_string()).unwrap_or_else(|| &responses["default"]);
     said["$ref"].as_str().map_or(said, |reference| DOCUMENT.pointer(&reference[1..]).unwrap())
 }
 

@@ -380,7 +380,7 @@ fn variables_that_kubernetes_injects_for_services_are_no_flags() {
     }
     // With all of them it goes as far as without: to the one flag that is wrong.
     let variables: Vec<(&str, &str)> = injected.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    let output = run(&minimal("registrations", ""), &variables, &["--max-streams=0".to_owned()]);
+    let output = run(&minimal(MODES[0], ""), &variables, &["--max-streams=0".to_owned()]);
     let line = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(2) && line.contains("--max-streams"), "{line}");
 }
@@ -399,11 +399,8 @@ fn two_flags_have_a_second_variable_and_the_own_one_counts() {
     ] {
         // What is refused next tells that a variable was taken.
         let refusal = |variables: &[(&str, &str)]| {
-            let output = run(
-                &minimal("registrations", ""),
-                variables,
-                &["--heartbeat-interval-secs=86400".to_owned()],
-            );
+            let output =
+                run(&minimal(MODES[0], ""), variables, &["--heartbeat-interval-secs=86400".to_owned()]);
             assert_eq!(output.status.code(), Some(2));
             String::from_utf8(output.stderr).unwrap()
         };

@@ -168,13 +168,14 @@ async fn with_slices_pools_are_listed_while_the_table_has_them_and_a_relay_is_re
     let discovery = Discovery::Slices { naming: Naming::Mcs, services: Box::new(services()), client };
     double.faults().door(Door::Refusing);
     let replica = Replica::start_in(discovery, config(&double).await, &clock).await;
-    let missing = "not ready: first view of EndpointSlices, first view of the table of registrations\n";
+    let missing =
+        r#"{"error":"not ready: first view of EndpointSlices, first view of the table of registrations"}"#;
     assert_eq!(replica.get("/healthz").await, (503, missing.to_owned()));
 
     let items = json!([relay(&["10.43.1.2"]), frontend(&["10.43.1.9"])]);
     api.list().await.listed("70", items);
     let watch = api.watch("70").await;
-    let half = (503, "not ready: first view of the table of registrations\n".to_owned());
+    let half = (503, r#"{"error":"not ready: first view of the table of registrations"}"#.to_owned());
     let seen = async { while replica.get("/healthz").await != half {} };
     tokio::time::timeout(PATIENCE, seen).await.expect("the slices are not seen");
     assert_eq!(replica.get("/pools").await.0, 503);

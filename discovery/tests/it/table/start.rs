@@ -1,6 +1,7 @@
 //! What a replica does before it uses its table.
 
 use super::world::{Replica, config, lease, names};
+use crate::lists::OK;
 use crate::service::{PATIENCE, registration};
 use global_discovery_service::registrations::dynamodb::Config;
 use mcs_runtime::dynamodb::double::{Door, Double, Fault, Options, Rule, TABLE};
@@ -18,8 +19,8 @@ async fn ensuring(double: &Double) -> Config {
 
 /// What the service answers while it cannot use its table.
 async fn assert_waits(replica: &Replica) {
-    assert_eq!(replica.get("/livez").await, (200, "ok\n".to_owned()));
-    let not_ready = (503, "not ready: first view of the table of registrations\n".to_owned());
+    assert_eq!(replica.get("/livez").await, (200, OK.to_owned()));
+    let not_ready = (503, r#"{"error":"not ready: first view of the table of registrations"}"#.to_owned());
     assert_eq!([replica.get("/healthz").await, replica.get("/readyz").await], [not_ready.clone(), not_ready]);
     for path in ["/pools", "/routers", "/metrics"] {
         assert_eq!(replica.get(path).await.0, 503, "{path}");
