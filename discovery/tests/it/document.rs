@@ -153,7 +153,8 @@ async fn every_event_is_as_documented() {
         conforms(&DOCUMENT, data, schema).unwrap_or_else(|problem| panic!("{event}: {problem}: {data}"));
     };
     let of_pools = schemas("PoolList", "PoolListing", "PoolRemoved");
-    // Where completeness changes with a pool, the list tells of both.
+    // Where completeness changes with a pool, the list tells of both. Its time begins when the service has begun.
+    service.list("/pools").await;
     service.clock.advance(Duration::from_secs(15));
     let mut events = Events::open(service.address, "/pools/watch").await;
     for step in ["resync", "upserted", "removed"] {
