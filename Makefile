@@ -38,7 +38,7 @@ $(ETCD): e2e/controlplane/go.mod e2e/controlplane/go.sum
 	cd e2e/controlplane && CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "-s -w" -o ../../$@ go.etcd.io/etcd/server/v3
 
 .PHONY: bench
-bench: controlplane $(ETCD) ## Measure NAME (g1 to g7, g11 to g13; all) with optimised programs; QUICK=1 for a first look
+bench: controlplane $(ETCD) ## Measure NAME (g1 to g13; all) with optimised programs; QUICK=1 for a first look
 	cargo build --release --workspace --bins --locked
 	@$(RELEASE)/bench $(NAME) $(if $(QUICK),--quick) $(RATE:%=--rate=%) $(COUNT:%=--count=%)
 

@@ -3,7 +3,7 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`g1`], [`crossing`] (G2), [`g3`], [`g4`], [`g5`], [`g6`], [`g7`], [`g11`], [`g12`], [`g13`] | the benchmarks |
+//! | [`g1`], [`crossing`] (G2), [`g3`], [`g4`], [`g5`], [`g6`], [`g7`], [`g8`], [`g9`], [`g10`], [`g11`], [`g12`], [`g13`] | the benchmarks |
 //! | [`schedule`] | when changes are due: open loop |
 //! | [`stats`] | times, medians of ratios, blocks that take turns |
 //! | [`compare`] | three systems under one load |
@@ -14,6 +14,8 @@
 //! | [`wire`] | the watchers' end of a stream |
 //! | [`population`] | what is exported meanwhile |
 //! | [`exporters`] | members that a controller imports from |
+//! | [`pools`] | the discovery service, and the pools registered with it |
+//! | [`requests`], [`plain`], [`peers`] | the clients' end of HTTP, its floor, and servers of others |
 //! | [`machine`] | cores, memory, load |
 //! | [`report`] | the table and the verdicts |
 //!
@@ -28,6 +30,7 @@ pub mod exporters;
 pub mod fleet;
 pub mod floor;
 pub mod g1;
+pub mod g10;
 pub mod g11;
 pub mod g12;
 pub mod g13;
@@ -36,12 +39,18 @@ pub mod g4;
 pub mod g5;
 pub mod g6;
 pub mod g7;
+pub mod g8;
+pub mod g9;
 pub mod hop;
 pub mod machine;
 pub mod model;
 pub mod ours;
+pub mod peers;
+pub mod plain;
+pub mod pools;
 pub mod population;
 pub mod report;
+pub mod requests;
 pub mod schedule;
 pub mod shared;
 pub mod stats;
@@ -122,6 +131,12 @@ pub enum Name {
     G6,
     /// The memory that endpoints take, and what idle clusters cost
     G7,
+    /// How many registrations of pools one core takes
+    G8,
+    /// The memory that pools take, and lists of them that are being read
+    G9,
+    /// How long the list of pools takes to its last byte
+    G10,
     /// What registries over one table cost, idle and under changes, and what that grows with
     G11,
     /// How soon a change is seen at another replica, and what looking for it costs
@@ -149,6 +164,9 @@ pub fn run(name: Name, crossing: Crossing, scale: &Scale) -> Result<Report> {
         Name::G5 => g5::run(scale),
         Name::G6 => g6::run(scale),
         Name::G7 => g7::run(scale),
+        Name::G8 => g8::run(scale),
+        Name::G9 => g9::run(scale),
+        Name::G10 => g10::run(scale),
         Name::G11 => g11::run(scale),
         Name::G12 => g12::run(scale),
         Name::G13 => g13::run(scale),

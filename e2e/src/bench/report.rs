@@ -10,6 +10,8 @@ use crate::table::columns;
 pub enum Unit {
     /// Milliseconds.
     Millis,
+    /// Microseconds.
+    Micros,
     /// Microseconds of a core.
     CpuMicros,
     /// Seconds.
@@ -20,6 +22,8 @@ pub enum Unit {
     Megabytes,
     /// Percent of one core.
     CorePercent,
+    /// Percent of something else.
+    Percent,
     /// How many.
     Count,
     /// How many times as much.
@@ -32,11 +36,11 @@ impl Unit {
     fn show(self, number: f64) -> String {
         match self {
             Self::Millis => format!("{number:.2} ms"),
-            Self::CpuMicros => format!("{number:.1} us"),
+            Self::Micros | Self::CpuMicros => format!("{number:.1} us"),
             Self::Seconds => format!("{number:.2} s"),
             Self::Bytes => format!("{number:.0} B"),
             Self::Megabytes => format!("{number:.1} MB"),
-            Self::CorePercent => format!("{number:.2} %"),
+            Self::CorePercent | Self::Percent => format!("{number:.2} %"),
             Self::Count => format!("{number:.0}"),
             Self::Times => format!("{number:.2} x"),
             Self::UnitsAnHour => format!("{number:.1}/h"),

@@ -39,6 +39,21 @@ fn the_benchmark_of_memory_says_all_of_its_goal() -> Result<()> {
     check(Name::G7, "G7", 4)
 }
 
+#[test]
+fn the_benchmark_of_registrations_says_all_of_its_goal() -> Result<()> {
+    check(Name::G8, "G8", 2)
+}
+
+#[test]
+fn the_benchmark_of_the_memory_of_pools_says_all_of_its_goal() -> Result<()> {
+    check(Name::G9, "G9", 2)
+}
+
+#[test]
+fn the_benchmark_of_lists_says_all_of_its_goal() -> Result<()> {
+    check(Name::G10, "G10", 5)
+}
+
 /// That a view is old is told after a minute, so this takes one.
 #[test]
 fn the_benchmark_of_a_stale_view_says_all_of_its_goal() -> Result<()> {
