@@ -108,7 +108,7 @@ pub enum Held {
 pub type Known = BTreeMap<ServiceKey, Export>;
 
 /// The most entries of [`News`] that cost no more to write than one does.
-pub const NEWS_ENTRIES: usize = 35;
+pub const NEWS_ENTRIES: usize = 39;
 
 /// The exports of a member as they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

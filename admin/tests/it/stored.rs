@@ -285,7 +285,7 @@ async fn filled() -> (Double, DynamoDb) {
 /// What a registry says, with the milliseconds since it heard each cluster.
 fn mk_beat(epoch: u8, region: &str, renewals: &[(&Member, u64)]) -> Beat {
     let renewals = renewals.iter().map(|(member, millis)| {
-        let renewal = Renewal { count: 1, age: Duration::from_millis(*millis) };
+        let renewal = Renewal { number: 40 + u64::from(epoch), age: Duration::from_millis(*millis) };
         (UidTag::of(&member.uid), renewal)
     });
     Beat {

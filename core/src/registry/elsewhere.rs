@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 /// Of a registry that shares its store with nobody all of it stays empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Elsewhere {
-    /// The number of the last renewal that was taken here, and when it was, on the process's clock.
-    pub(super) here: Option<(u32, Timestamp)>,
+    /// When the last renewal was that was taken here, on the process's clock.
+    pub(super) here: Option<Timestamp>,
     /// The first item that told that.
     pub(super) told_in: Option<u64>,
     /// Who told of the newest renewal; none: it was taken here, or none was since the member is known.
@@ -32,9 +32,9 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Takes a renewal that was taken here, with its number.
-    pub(super) fn renewed_here(&mut self, number: u32, now: Timestamp) {
-        self.here = Some((number, now));
+    /// Takes a renewal that was taken here.
+    pub(super) fn renewed_here(&mut self, now: Timestamp) {
+        self.here = Some(now);
         self.told_in = None;
         self.told_by = None;
         self.heard_at = now;

@@ -146,14 +146,14 @@ impl Registry {
         for member in self.members.values_mut() {
             // Who is hidden until it has synced is not back yet, for anybody.
             let is_hidden = matches!(member.standing, Standing::Expired { .. });
-            let Some((count, at)) = member.elsewhere.here.filter(|_| !is_hidden) else { continue };
+            let Some(at) = member.elsewhere.here.filter(|_| !is_hidden) else { continue };
             let age = now.since(at);
             let runs = age < timing.lease();
             // Told until all have read it: who missed it, and reads of another one from before the cluster went there, would
             // find it nowhere.
-            let told_in = *member.elsewhere.told_in.get_or_insert(beat.number);
-            if runs || !sharing.live_have_read(told_in) {
-                beat.renewals.insert(member.tag, Renewal { count, age });
+            let number = *member.elsewhere.told_in.get_or_insert(beat.number);
+            if runs || !sharing.live_have_read(number) {
+                beat.renewals.insert(member.tag, Renewal { number, age });
             }
             if runs {
                 sharing.own.listed.insert(member.tag);
@@ -173,14 +173,10 @@ impl Registry {
     /// Takes notice of a renewal that was taken here.
     pub(super) fn note_renewed_here(&mut self, cluster: &ClusterId, now: Timestamp) {
         let Some(member) = self.members.get_mut(cluster) else { return };
-        let mut number = 0;
+        member.elsewhere.renewed_here(now);
         if let Some(sharing) = &mut self.sharing {
             sharing.own.joined |= !sharing.own.listed.contains(&member.tag);
-            // Over all members: one that goes and comes back begins no count that others know already.
-            sharing.own.renewals = sharing.own.renewals.wrapping_add(1);
-            number = sharing.own.renewals;
         }
-        member.elsewhere.renewed_here(number, now);
     }
 
     /// Another replica took a renewal of a member, at the latest at `at` on the judging clock.

@@ -237,7 +237,7 @@ impl Registry {
             member.elsewhere.missing_since = Some(now);
             return Forgotten::default();
         };
-        if member.elsewhere.here.is_some_and(|(_, at)| at > since) {
+        if member.elsewhere.here.is_some_and(|at| at > since) {
             member.elsewhere.missing_since = None;
             let keys = member.exports.keys().cloned().collect();
             return Forgotten { gone: false, rewrite: Rewrite { record: true, keys } };

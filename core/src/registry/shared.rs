@@ -17,8 +17,6 @@ pub(super) struct Own {
     pub(super) read: u64,
     /// When the newest was made, on the process's clock.
     pub(super) made_at: Timestamp,
-    /// How many renewals were taken.
-    pub(super) renewals: u32,
     /// The members in it.
     pub(super) listed: BTreeSet<UidTag>,
     /// Whether the members that are served are others since.
@@ -89,6 +87,6 @@ impl Registry {
 
     pub(super) fn is_served(&self, member: &Member, now: Timestamp) -> bool {
         let lease = self.policy.timing.lease();
-        member.elsewhere.here.is_some_and(|(_, at)| now.since(at) < lease)
+        member.elsewhere.here.is_some_and(|at| now.since(at) < lease)
     }
 }

@@ -78,8 +78,8 @@ pub(super) struct Other {
     /// What it has read of others.
     echoes: BTreeMap<Epoch, u64>,
     names_dead: BTreeSet<Epoch>,
-    /// Of each member that it serves the count of its renewals and, on the judging clock, when the newest was at the latest.
-    renewals: BTreeMap<UidTag, (u32, Timestamp)>,
+    /// Of each member that it serves the beat that told first of its newest renewal and, on the judging clock, when that was at the latest.
+    renewals: BTreeMap<UidTag, (u64, Timestamp)>,
     /// Whether it waits for an answer.
     pub(super) asks: bool,
     /// The number of the next entry of its news.
@@ -371,12 +371,12 @@ impl Other {
         self.asks |= beat.is_due;
         let before = std::mem::take(&mut self.renewals);
         for (tag, renewal) in &beat.renewals {
-            let known = before.get(tag).copied().filter(|(count, _)| *count == renewal.count);
+            let known = before.get(tag).copied().filter(|(number, _)| *number == renewal.number);
             let at = known.map_or_else(|| judged.ago(renewal.age), |(_, at)| at);
             if known.is_none() {
                 told.renewals.push((beat.epoch, *tag, at));
             }
-            self.renewals.insert(*tag, (renewal.count, at));
+            self.renewals.insert(*tag, (renewal.number, at));
         }
     }
 

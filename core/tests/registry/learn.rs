@@ -12,9 +12,9 @@ use std::time::Duration;
 
 const OTHER: Epoch = Epoch(2);
 
-fn item(number: u64, heard: &[(&ClusterUid, u32)]) -> Beat {
+fn item(number: u64, heard: &[(&ClusterUid, u64)]) -> Beat {
     let renewals =
-        heard.iter().map(|(uid, count)| (UidTag::of(uid), Renewal { count: *count, age: Duration::ZERO }));
+        heard.iter().map(|(uid, number)| (UidTag::of(uid), Renewal { number: *number, age: Duration::ZERO }));
     Beat {
         epoch: OTHER,
         region: Some(region("us-1")),
@@ -426,7 +426,7 @@ fn a_record_of_before_a_removal_makes_no_member_unless_it_is_heard_long_after() 
     fixture.told();
     for (seconds, number) in [(0, 2), (10, 3)] {
         fixture.until(seconds);
-        fixture.hear(&[&item(number, &[(&uid("east"), number as u32)])]);
+        fixture.hear(&[&item(number, &[(&uid("east"), number)])]);
         learn(&mut fixture, "east", old().0, old().1);
         assert_eq!(fixture.state("east"), None, "after {seconds} s");
     }

@@ -30,8 +30,8 @@ fn item(epoch: u128, number: u64, echo: u64) -> Beat {
 }
 
 /// This item with a renewal of `name`.
-fn with(mut beat: Beat, name: &str, count: u32, age: Duration) -> Beat {
-    beat.renewals.insert(UidTag::of(&uid(name)), Renewal { count, age });
+fn with(mut beat: Beat, name: &str, number: u64, age: Duration) -> Beat {
+    beat.renewals.insert(UidTag::of(&uid(name)), Renewal { number, age });
     beat
 }
 
@@ -160,7 +160,7 @@ fn a_renewal_that_is_a_lease_old_keeps_nobody_and_a_tick_less_does() {
 }
 
 #[test]
-fn an_item_that_tells_no_other_count_renews_nothing_however_young_it_says_that_is() {
+fn an_item_that_tells_of_no_other_renewal_renews_nothing_however_young_it_says_that_is() {
     let young = Duration::from_secs(1);
     let mut fixture = replica(&["east"], &[&with(item(NEAR, 1, 0), "east", 7, young)]);
     fixture.until(10);
@@ -366,9 +366,9 @@ fn a_hold_is_followed_by_another_question_to_all() {
 fn members_that_another_replica_hears_are_not_late_between_its_beats() {
     let names = ["east", "north", "south", "west"];
     let mut fixture = replica(&names, &[&item(NEAR, 1, 0)]);
-    for number in 2..=6_u32 {
-        fixture.until(u64::from(number) * 10 - 10);
-        let mut beat = item(NEAR, u64::from(number), 0);
+    for number in 2..=6 {
+        fixture.until(number * 10 - 10);
+        let mut beat = item(NEAR, number, 0);
         for name in &names[1..] {
             beat = with(beat, name, number, Duration::from_millis(9_900));
         }
@@ -496,7 +496,7 @@ fn a_beat_is_due_each_third_of_a_lease_and_at_once_for_a_member_that_joins_and_f
     let beat = fixture.beat();
     assert_eq!(
         beat.renewals,
-        [(UidTag::of(&uid("west")), Renewal { count: 1, age: Duration::from_secs(1) })].into()
+        [(UidTag::of(&uid("west")), Renewal { number: 3, age: Duration::from_secs(1) })].into()
     );
     fixture.renew_as_held("west");
     assert!(!due(&fixture, 12_000), "it is in the last one");
@@ -518,7 +518,7 @@ fn the_renewals_of_a_cluster_that_left_and_came_back_are_not_numbered_as_before(
         let renewals = fixture.beat().renewals;
         let now = fixture.now();
         fixture.registry.remove(&cluster("west"), Some(&uid("west")), false, now).expect("a member");
-        renewals[&UidTag::of(&uid("west"))].count
+        renewals[&UidTag::of(&uid("west"))].number
     };
     assert_eq!([number(), number()], [1, 2]);
 }

@@ -67,15 +67,13 @@ pub(super) struct BeatBody {
     /// Whether a verdict waits for the others.
     #[prost(bool, tag = "5")]
     pub(super) is_due: bool,
-    /// The members that it serves, 8 bytes of a hash of the UID each.
+    /// The members that it serves: 6 bytes of a hash of the UID, how many beats before this one told first of the newest
+    /// renewal, and how many steps ago that was.
     #[prost(bytes = "vec", tag = "6")]
-    pub(super) members: Vec<u8>,
-    /// How many renewals were taken of each.
-    #[prost(uint32, repeated, tag = "7")]
-    pub(super) counts: Vec<u32>,
-    /// How long ago the newest was, in milliseconds.
-    #[prost(uint32, repeated, tag = "8")]
-    pub(super) ages: Vec<u32>,
+    pub(super) renewals: Vec<u8>,
+    /// How long a step is, in milliseconds.
+    #[prost(uint64, tag = "7")]
+    pub(super) step: u64,
     /// The form that its reader must know.
     #[prost(uint32, tag = "15")]
     pub(super) needs: u32,
@@ -87,7 +85,7 @@ pub(super) struct NewsBody {
     /// The number of the first entry.
     #[prost(uint64, tag = "1")]
     pub(super) first: u64,
-    /// The entries: 8 bytes of a hash of the member's UID, 8 of one of the Service's key.
+    /// The entries: 6 bytes of a hash of the member's UID, 8 of one of the Service's key.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) entries: Vec<u8>,
     /// The versions of the entries: term and sequence of each.

@@ -435,11 +435,23 @@ pub(super) fn named_now(digest: Digest, now: Now) -> Named {
     Named { digest, day: now.day() }
 }
 
+/// Bytes of a renewal in a beat.
+const RENEWAL: usize = 8;
+
 /// What a replica says of the renewals that it took.
 pub(super) fn beat_row(clusterset: &ClustersetId, beat: &Beat, now: Now) -> Row {
     let Beat { epoch, region, number, echoes, dead, is_due, renewals } = beat;
     let epochs = |epochs: &mut dyn Iterator<Item = &Epoch>| {
         epochs.flat_map(|Epoch(epoch)| epoch.to_be_bytes()).collect()
+    };
+    let longest = renewals.values().map(|renewal| renewal.age).max().unwrap_or_default();
+    // Ages are cut, so that a renewal is never dated earlier than it was: by 0.4 % of the oldest at most.
+    let step = longest.as_millis().div_ceil(u128::from(u8::MAX)).max(1);
+    let renewal = |(UidTag(tag), renewal): (&UidTag, &Renewal)| -> [u8; RENEWAL] {
+        let [a, b, c, d, e, f] = *tag;
+        // Of a renewal that holds there are fewer. More are told as so many: as another renewal, and as old.
+        let before = u8::try_from(number.saturating_sub(renewal.number)).unwrap_or(u8::MAX);
+        [a, b, c, d, e, f, before, u8::try_from(renewal.age.as_millis() / step).unwrap_or(u8::MAX)]
     };
     let body = BeatBody {
         region: region.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -447,13 +459,8 @@ pub(super) fn beat_row(clusterset: &ClustersetId, beat: &Beat, now: Now) -> Row 
         echoes: echoes.values().copied().collect(),
         dead: epochs(&mut dead.iter()),
         is_due: *is_due,
-        members: renewals.keys().flat_map(|UidTag(tag)| *tag).collect(),
-        counts: renewals.values().map(|renewal| renewal.count).collect(),
-        // Cut, so that a renewal is never dated earlier than it was.
-        ages: renewals
-            .values()
-            .map(|renewal| renewal.age.as_millis().try_into().unwrap_or(u32::MAX))
-            .collect(),
+        renewals: renewals.iter().flat_map(renewal).collect(),
+        step: step.try_into().unwrap_or(u64::MAX),
         needs: 0,
     };
     Row {
@@ -471,24 +478,27 @@ pub(super) fn read_beat(epoch: Epoch, row: &Row) -> Result<Beat, Unreadable> {
     let region =
         if body.region.is_empty() { None } else { Some(Region::new(body.region).map_err(Refusal::from)?) };
     let echoed = read_epochs(&body.echoed, "echoes")?;
-    let members = read_tags(&body.members, "renewals")?;
     if echoed.len() != body.echoes.len() {
         return Err(Unreadable::Lists("echoes"));
     }
-    if members.len() != body.counts.len() || members.len() != body.ages.len() {
+    let (renewals, rest) = body.renewals.as_chunks::<RENEWAL>();
+    if !rest.is_empty() {
         return Err(Unreadable::Lists("renewals"));
     }
-    let renewals = members.into_iter().map(UidTag).zip(body.counts.into_iter().zip(body.ages));
+    let number = row.order()?.number();
+    let renewal = |bytes: &[u8; RENEWAL]| {
+        let [a, b, c, d, e, f, before, age] = *bytes;
+        let age = Duration::from_millis(body.step.saturating_mul(age.into()));
+        (UidTag([a, b, c, d, e, f]), Renewal { number: number.saturating_sub(before.into()), age })
+    };
     Ok(Beat {
         epoch,
         region,
-        number: row.order()?.number(),
+        number,
         echoes: echoed.into_iter().zip(body.echoes).collect(),
         dead: read_epochs(&body.dead, "dead")?.into_iter().collect::<BTreeSet<_>>(),
         is_due: body.is_due,
-        renewals: renewals
-            .map(|(member, (count, age))| (member, Renewal { count, age: Duration::from_millis(age.into()) }))
-            .collect::<BTreeMap<_, _>>(),
+        renewals: renewals.iter().map(renewal).collect::<BTreeMap<_, _>>(),
     })
 }
 
@@ -500,13 +510,8 @@ fn read_epochs(bytes: &[u8], list: &'static str) -> Result<Vec<Epoch>, Unreadabl
     Ok(epochs.iter().map(|epoch| Epoch(u128::from_be_bytes(*epoch))).collect())
 }
 
-fn read_tags(bytes: &[u8], list: &'static str) -> Result<Vec<[u8; 8]>, Unreadable> {
-    let (tags, rest) = bytes.as_chunks();
-    if rest.is_empty() { Ok(tags.to_vec()) } else { Err(Unreadable::Lists(list)) }
-}
-
 /// Bytes of an entry of news, without its version.
-const ENTRY: usize = 16;
+const ENTRY: usize = 14;
 
 /// What a replica changed. An entry without a Service has no tag of one: all bits are none.
 pub(super) fn news_row(clusterset: &ClustersetId, news: &News, now: Now) -> Row {

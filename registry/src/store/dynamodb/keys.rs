@@ -76,8 +76,8 @@ pub(super) fn record(member: &Member) -> Key {
 /// Reads the sort key of the record of a member.
 pub(super) fn read_record(sk: &str) -> Option<(ClusterId, UidTag)> {
     let (cluster, uid) = sk.split_once('#')?;
-    let uid = u64::from_str_radix(uid, 16).ok()?;
-    Some((ClusterId::new(cluster).ok()?, UidTag(uid.to_be_bytes())))
+    let [0, 0, uid @ ..] = u64::from_str_radix(uid, 16).ok()?.to_be_bytes() else { return None };
+    Some((ClusterId::new(cluster).ok()?, UidTag(uid)))
 }
 
 /// The partition of what a member exports.
@@ -102,8 +102,8 @@ pub(super) fn piece(member: &Member, key: &ServiceKey, digest: Digest) -> Key {
 }
 
 fn uid_of(member: &Member) -> String {
-    let UidTag(bytes) = UidTag::of(&member.uid);
-    format!("{:016x}", u64::from_be_bytes(bytes))
+    let UidTag([a, b, c, d, e, f]) = UidTag::of(&member.uid);
+    format!("{:012x}", u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
         for sk in ["", "R#", "R#xyz", "X#00", "R#100000000000000000000000000000000"] {
             assert_eq!(read_said(sk), None, "{sk}");
         }
-        for sk in ["", "east", "east#", "east#x", "East#00", "east#10000000000000000"] {
+        for sk in ["", "east", "east#", "east#x", "East#00", "east#1000000000000"] {
             assert_eq!(read_record(sk), None, "{sk}");
         }
         for sk in ["", "E#", "E#shop", "E#Shop/cart", "E#shop/ca/rt", "K#shop/cart"] {

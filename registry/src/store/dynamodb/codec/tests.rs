@@ -83,8 +83,9 @@ fn back(row: Row) -> Row {
 
 fn beat(members: u64, echoes: u128) -> Beat {
     let renewal = |number: u64| {
-        let age = Duration::from_millis(number * 37 % 10_000);
-        (UidTag::of(&uid(number.into())), Renewal { count: 500_000, age })
+        // The longest says how long a step is.
+        let age = Duration::from_millis((255 - number % 256) * 40);
+        (UidTag::of(&uid(number.into())), Renewal { number: 250_000 - number % 256, age })
     };
     Beat {
         epoch: Epoch(0xfeed),
@@ -154,7 +155,15 @@ fn an_age_is_cut_and_never_made_longer() {
     let renewal = beat.renewals.values_mut().next().unwrap();
     renewal.age = Duration::from_micros(9_999_999);
     let read = read_beat(beat.epoch, &beat_row(&prod(), &beat, NOW)).unwrap();
-    assert_eq!(read.renewals.values().next().unwrap().age, Duration::from_millis(9_999));
+    assert_eq!(read.renewals.values().next().unwrap().age, Duration::from_millis(249 * 40));
+    for age in [0, 1, 254, 255, 256, 30_000, 24 * 60 * 60 * 1_000] {
+        let mut beat = beat.clone();
+        beat.renewals.values_mut().for_each(|renewal| renewal.age = Duration::from_millis(age));
+        let read = read_beat(beat.epoch, &beat_row(&prod(), &beat, NOW)).unwrap();
+        let read = read.renewals.values().next().unwrap().age.as_millis();
+        let least = u128::from(age - age / 250);
+        assert!((least..=age.into()).contains(&read), "{age} ms reads as {read} ms");
+    }
 }
 
 /// The sizes that docs/storage.md gives: what is written often costs one or two units of 1 KB.
@@ -173,10 +182,11 @@ fn items_have_the_sizes_that_are_documented() {
     let rows = [
         ("record", record_row(&east(), &record(), NOW), 1),
         ("beat of none", beat_row(&prod(), &beat(0, 0), NOW), 1),
-        ("beat of 60", beat_row(&prod(), &beat(60, 2), NOW), 1),
-        ("beat of 100", beat_row(&prod(), &beat(100, 2), NOW), 2),
-        ("beat of 250", beat_row(&prod(), &beat(250, 2), NOW), 4),
-        ("beat of 1,000", beat_row(&prod(), &beat(1_000, 19), NOW), 14),
+        ("beat of 100 among six replicas", beat_row(&prod(), &beat(100, 5), NOW), 1),
+        ("beat of 100 of the longest clusterset", beat_row(&long, &beat(100, 2), NOW), 1),
+        ("beat of 110", beat_row(&prod(), &beat(110, 1), NOW), 1),
+        ("beat of 250", beat_row(&prod(), &beat(250, 2), NOW), 3),
+        ("beat of 1,000", beat_row(&prod(), &beat(1_000, 19), NOW), 9),
         ("news", news_row(&long, &news(NEWS_ENTRIES as u64), NOW), 1),
         ("export of 10", written(10), 1),
         ("export of 100", written(100), 6),
@@ -253,15 +263,13 @@ fn what_cannot_be_read_is_an_error_with_its_reason() {
         (BeatBody { echoes: vec![1], ..body.clone() }, "echoes"),
         (BeatBody { echoed: vec![1; 33], ..body.clone() }, "echoes"),
         (BeatBody { dead: vec![1; 15], ..body.clone() }, "dead"),
-        (BeatBody { members: vec![1; 25], ..body.clone() }, "renewals"),
-        (BeatBody { counts: vec![1], ..body.clone() }, "renewals"),
-        (BeatBody { ages: Vec::new(), ..body }, "renewals"),
+        (BeatBody { renewals: vec![1; 25], ..body }, "renewals"),
     ] {
         of_beat.body = body.encode_to_vec();
         assert_eq!(read_beat(Epoch(0xfeed), &of_beat), Err(Unreadable::Lists(list)));
     }
     let mut of_news = news_row(&prod(), &news(3), NOW);
-    for (entries, versions) in [(17, 2), (16, 1), (16, 3), (32, 2)] {
+    for (entries, versions) in [(15, 2), (14, 1), (14, 3), (28, 2)] {
         let (entries, versions) = (vec![1; entries], vec![1; versions]);
         of_news.body = NewsBody { entries, versions, ..NewsBody::default() }.encode_to_vec();
         assert_eq!(read_news(Epoch(0xfeed), &of_news), Err(Unreadable::Lists("entries")));
