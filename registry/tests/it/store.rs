@@ -2,11 +2,14 @@
 
 mod double;
 mod dynamodb;
+mod long;
 mod outages;
+mod permissions;
 mod recorded;
 mod replicas;
 mod restarts;
 mod shared;
+mod stories;
 mod suite;
 mod tables;
 mod world;

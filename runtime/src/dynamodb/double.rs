@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use aws_config::BehaviorVersion;
 use aws_sdk_dynamodb::config::Credentials;
-use mcs_core::time::Clock;
+use mcs_core::time::{Clock, WallTime};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
@@ -266,6 +266,11 @@ impl Double {
         self.shared.emulator.sweep_expired()
     }
 
+    /// The same by another clock: deletes what has expired at `now` of a table, past the server.
+    pub fn sweep_expired_at(&self, table: &str, now: WallTime) -> usize {
+        self.shared.emulator.sweep_expired_at(table, now)
+    }
+
     /// What all calls since the start, or the last [`Double::reset_units`], used.
     pub fn units(&self) -> Used {
         self.shared.counts.total()
@@ -274,6 +279,12 @@ impl Double {
     /// The same by action, of those that were called.
     pub fn units_by_action(&self) -> BTreeMap<String, Used> {
         self.shared.counts.by_action()
+    }
+
+    /// How many requests came from clients, whatever became of them.
+    pub fn requests(&self) -> u64 {
+        let counts = self.shared.counts.by_action();
+        counts.iter().filter(|(action, _)| *action != units::REPLICATED).map(|(_, used)| used.calls).sum()
     }
 
     /// How often this was called, whatever became of it.

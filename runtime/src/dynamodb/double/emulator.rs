@@ -10,6 +10,7 @@ use hyper::Request;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING};
 use hyper_util::rt::TokioIo;
+use mcs_core::time::WallTime;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -145,6 +146,19 @@ impl Emulator {
 
     pub(super) fn sweep_expired(&self) -> usize {
         self.database.sweep_ttl().expect("the emulator cannot sweep")
+    }
+
+    pub(super) fn sweep_expired_at(&self, table: &str, now: WallTime) -> usize {
+        let has_expired = |item: &Value| {
+            let at = item["expires_at"]["N"].as_str().and_then(|secs| secs.parse::<i64>().ok());
+            at.is_some_and(|at| at <= now.unix_secs())
+        };
+        let expired: Vec<_> = self.items(table).into_iter().filter(has_expired).collect();
+        for item in &expired {
+            let key = super::key_of(item).expect("an item without keys");
+            self.set(table, &key, None);
+        }
+        expired.len()
     }
 
     fn idle(&self) -> Option<SendRequest<Full<Bytes>>> {

@@ -1,6 +1,7 @@
 //! What goes wrong, as the test says, now.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -117,12 +118,17 @@ pub struct Faults {
 #[derive(Debug)]
 struct State {
     rules: Vec<Rule>,
+    /// The names of all actions that are allowed; none: there is no policy.
+    policy: Option<BTreeSet<String>>,
+    /// How many calls something befell.
+    befallen: u64,
     random: StdRng,
 }
 
 impl Faults {
     pub(super) fn new(seed: u64) -> Self {
-        let state = State { rules: Vec::new(), random: StdRng::seed_from_u64(seed) };
+        let random = StdRng::seed_from_u64(seed);
+        let state = State { rules: Vec::new(), policy: None, befallen: 0, random };
         Self { state: Mutex::new(state), changes: watch::Sender::default(), door: watch::Sender::default() }
     }
 
@@ -136,6 +142,17 @@ impl Faults {
         self.add(Rule::new(Fault::Denied).of(&[action]));
     }
 
+    /// Only these actions are allowed from now on, by the names that a policy has for them (`Query`); [`Faults::clear`]
+    /// does not end that.
+    pub fn allow_only(&self, actions: impl IntoIterator<Item = String>) {
+        self.state().policy = Some(actions.into_iter().collect());
+    }
+
+    /// How many calls some fault befell so far, delays apart.
+    pub fn befallen(&self) -> u64 {
+        self.state().befallen
+    }
+
     /// No faults of calls any more; the door stays as it is.
     pub fn clear(&self) {
         self.change(Vec::clear);
@@ -147,8 +164,12 @@ impl Faults {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Rule>)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).rules);
+        change(&mut self.state().rules);
         self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn watch_door(&self) -> watch::Receiver<Door> {
@@ -157,9 +178,10 @@ impl Faults {
 
     /// What befalls a call now: a delay, and a fault.
     pub(super) fn befall(&self, asked: &Asked) -> (Duration, Option<Fault>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { rules, random } = &mut *state;
-        let (mut delay, mut fault) = (Duration::ZERO, None);
+        let mut state = self.state();
+        let State { rules, policy, befallen, random } = &mut *state;
+        let is_allowed = policy.as_ref().is_none_or(|actions| actions.contains(&asked.action));
+        let (mut delay, mut fault) = (Duration::ZERO, (!is_allowed).then_some(Fault::Denied));
         for rule in rules {
             let is_late = matches!(rule.fault, Fault::Late(_));
             if !rule.means(asked) {
@@ -181,6 +203,7 @@ impl Faults {
                 other => fault = Some(other),
             }
         }
+        *befallen += u64::from(fault.is_some());
         (delay, fault)
     }
 
@@ -188,7 +211,7 @@ impl Faults {
     pub(super) async fn released(&self, asked: &Asked) {
         let mut changes = self.changes.subscribe();
         let is_held = || {
-            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = self.state();
             state.rules.iter().any(|rule| rule.fault == Fault::Held && rule.means(asked))
         };
         while is_held() && changes.changed().await.is_ok() {}

@@ -4,6 +4,7 @@ use aws_sdk_dynamodb::types::{
     PointInTimeRecoveryStatus, ReplicationGroupUpdate, StreamSpecification, StreamViewType,
     TimeToLiveSpecification,
 };
+use mcs_core::time::WallTime;
 
 use crate::dynamodb::double::{Double, REGION, TABLE};
 use crate::dynamodb::testing::{get, s};
@@ -126,6 +127,9 @@ async fn what_has_expired_goes_when_it_is_swept() {
     let expires = aws_sdk_dynamodb::types::AttributeValue::N("1000000000".to_owned());
     let request = client.sdk().put_item().table_name(TABLE).item("pk", s("p")).item("sk", s("a"));
     request.item("text", s("old")).item("expires_at", expires).send().await.unwrap();
+    assert_eq!(get(&client, "a", true).await.unwrap().as_deref(), Some("old"));
+    let at = |secs| WallTime::from_unix_secs(secs);
+    assert_eq!(double.sweep_expired_at(TABLE, at(999_999_999)), 0);
     assert_eq!(get(&client, "a", true).await.unwrap().as_deref(), Some("old"));
     assert_eq!(double.sweep_expired(), 1);
     assert_eq!(get(&client, "a", true).await.unwrap(), None);
