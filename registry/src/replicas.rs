@@ -253,7 +253,7 @@ impl Loop {
                     if clusterset.is_unheard(shared, &failed) >= self.timing.degraded_after() {
                         self.keeper.is_troubled(&self.id, Trouble::Deaf, &failed);
                     }
-                    clock.elapsed() + self.keeper.retry_in(failures).min(interval)
+                    clock.elapsed() + self.hears_again_in(&failed, failures, interval)
                 }
             };
             drop(clusterset);
@@ -262,6 +262,15 @@ impl Loop {
                 // What did not fit together is named again when it is due.
                 () = self.signals.hear.notified(), if failures == 0 => {}
             }
+        }
+    }
+
+    /// How long to wait after a read that failed. A store that is asked for too much is asked more seldom, to make up for
+    /// what is to be written again: one to three intervals pass, in which no lease is judged.
+    fn hears_again_in(&self, failed: &Failed, failures: u32, interval: Duration) -> Duration {
+        match failed {
+            Failed::Throttled { .. } => interval.mul_f64(1.0 + 2.0 * rand::random::<f64>()),
+            _ => self.keeper.retry_in(failures).min(interval),
         }
     }
 

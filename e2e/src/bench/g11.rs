@@ -37,7 +37,7 @@ const IDLE: Pace = Pace {
     refresh: Duration::from_millis(2_000 / FASTER as u64),
 };
 /// Under changes it is not, since news are told at a pace of their own.
-const CHANGING: Pace = Pace { lease: DEFAULT_LEASE, refresh: Duration::from_secs(2) };
+const REFRESH: Duration = Duration::from_secs(2);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// What is written again weekly, as it is looked at daily: in the hours of 7.5 days.
@@ -75,10 +75,8 @@ pub fn run(scale: &Scale) -> Result<Report> {
 async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
     let load = machine::load();
     let mut costs = Vec::new();
-    for clusters in CLUSTERS {
-        for endpoints in ENDPOINTS {
-            costs.push(cost(scale, cores, clusters / scale.divisor, endpoints / scale.divisor).await?);
-        }
+    for (clusters, endpoints) in populations(scale) {
+        costs.push(cost(scale, cores, clusters / scale.divisor, endpoints / scale.divisor).await?);
     }
     let judged = (JUDGED.0 / scale.divisor, JUDGED.1 / scale.divisor);
     let mut rows = Vec::new();
@@ -98,7 +96,8 @@ async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
         ),
         format!(
             "under changes: a lease of {:?} and a refresh of {:?}; each change is of another cluster than the one before",
-            CHANGING.lease, CHANGING.refresh
+            scale.lease,
+            Pace::of(scale.lease, REFRESH).refresh
         ),
         "what grows with clusters and endpoints is fitted to all of these, by least squares".to_owned(),
         cores.note(),
@@ -106,6 +105,15 @@ async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
         load,
     ];
     Ok(Report { rows, notes })
+}
+
+/// All of them, or for a first look the judged one and one that differs from it in either.
+fn populations(scale: &Scale) -> Vec<(usize, usize)> {
+    let (clusters, endpoints) = JUDGED;
+    if scale.pairs < Scale::FULL.pairs {
+        return vec![(clusters, endpoints), (clusters, ENDPOINTS[0]), (CLUSTERS[0], endpoints)];
+    }
+    CLUSTERS.into_iter().flat_map(|clusters| ENDPOINTS.map(|endpoints| (clusters, endpoints))).collect()
 }
 
 /// As many endpoints over as many clusters.
@@ -127,7 +135,8 @@ async fn cost(scale: &Scale, cores: Cores, clusters: usize, endpoints: usize) ->
     let idle = over(&shared, FASTER, at_rest).await?;
     drop(shared);
 
-    let shared = Shared::start(cores, (REPLICAS, REPLICAS), CHANGING, population).await?;
+    let pace = Pace::of(scale.lease, REFRESH);
+    let shared = Shared::start(cores, (REPLICAS, REPLICAS), pace, population).await?;
     changes(&shared, scale.warm_up).await?;
     shared.used();
     let changing = over(&shared, 1, changes(&shared, scale.block)).await?;

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
-use mcs_core::{time::Clock, timing::DEFAULT_LEASE};
+use mcs_core::time::Clock;
 use mcs_runtime::clock::SystemClock;
 
 use super::{
@@ -64,8 +64,9 @@ async fn measure(scale: &Scale, cores: Cores) -> Result<Report> {
     let population = POPULATION.divided(scale.divisor);
     let mut rows = Vec::new();
     for (refresh, is_judged) in REFRESHES {
+        let pace = Pace::of(scale.lease, refresh);
+        let refresh = pace.refresh;
         progress(&format!("g12: a change at another replica, refresh of {refresh:?}"));
-        let pace = Pace { lease: DEFAULT_LEASE, refresh };
         let shared = Shared::start(cores, (2, 1), pace, population).await?;
         let watched = shared.replica(1)?;
         let across = Arc::new(Across { shared, watched });

@@ -217,7 +217,13 @@ impl PlayedMember {
     }
 
     async fn join(&self, population: Population) -> Result<()> {
-        let Told { leaves, .. } = self.told();
+        let spec = Arc::new(Population::spec());
+        // Replicas tell by the sum of the leaves whether they have read all: no two may be alike.
+        let leaf = |service| -> Result<Leaf> {
+            let endpoints = population.endpoints(self.cluster, service, true);
+            Ok(Leaf::of(&Population::key(self.cluster, service)?, &spec, &endpoints))
+        };
+        let leaves = (0..population.services).map(leaf).collect::<Result<Vec<_>>>()?;
         let registration = Registration {
             uid: self.member.uid.clone(),
             region: None,
@@ -232,7 +238,6 @@ impl PlayedMember {
             .map(|service| Ok((Population::key(self.cluster, service)?, leaves[service])))
             .collect::<Result<_>>()?;
         let (wants, stream) = self.client.begin_sync(&self.member, version, &names).await?;
-        let spec = Arc::new(Population::spec());
         let ops: Vec<_> = (0..)
             .zip(&names)
             .filter(|(_, (key, _))| wants.contains(key))

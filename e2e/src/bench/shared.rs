@@ -42,6 +42,13 @@ pub struct Pace {
     pub refresh: Duration,
 }
 
+impl Pace {
+    /// A refresh, or as many in a lease as a replica needs.
+    pub fn of(lease: Duration, refresh: Duration) -> Self {
+        Self { lease, refresh: refresh.min(lease / 6) }
+    }
+}
+
 impl Shared {
     /// Starts `replicas` over one table in one region, and lets a population join, each member at one of the first
     /// `serving` ones. When it returns, every replica knows everything, and nothing is left to be stored.

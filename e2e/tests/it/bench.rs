@@ -54,6 +54,16 @@ fn the_benchmark_of_lists_says_all_of_its_goal() -> Result<()> {
     check(Name::G10, "G10", 5)
 }
 
+#[test]
+fn the_benchmark_of_costs_says_all_of_its_goal() -> Result<()> {
+    check(Name::G11, "G11", 4)
+}
+
+#[test]
+fn the_benchmark_of_a_change_at_another_replica_says_all_of_its_goal() -> Result<()> {
+    check(Name::G12, "G12", 2)
+}
+
 /// That a view is old is told after a minute, so this takes one.
 #[test]
 fn the_benchmark_of_a_stale_view_says_all_of_its_goal() -> Result<()> {

@@ -78,10 +78,13 @@ impl Service {
     pub(crate) async fn keep(self: Arc<Self>, ready: ready::Handle) {
         let mut failures = 0;
         let mut answered = false;
+        // One that throttles answers: it is spared the question.
+        let mut throttled = false;
         while !self.shutdown.is_draining() {
-            match self.save_all(failures > 0 || !answered).await {
+            let recovering = failures > 0 || self.keeper.condition() != Condition::Fine;
+            match self.save_all(recovering, !answered || (recovering && !throttled)).await {
                 Ok(()) => {
-                    failures = 0;
+                    (failures, throttled) = (0, false);
                     if let Some(lasted) = self.keeper.recovered() {
                         info!(?lasted, "store takes what it is given again");
                     }
@@ -90,6 +93,7 @@ impl Service {
                 }
                 Err((failed, condition)) => {
                     failures += 1;
+                    throttled = matches!(failed, Failed::Throttled { .. });
                     self.tell_store(condition != Condition::Away);
                     self.keeper.failed(None, &failed, condition);
                 }
@@ -107,12 +111,15 @@ impl Service {
         }
     }
 
-    /// Saves all that is not saved; after an outage the store is asked first, and its members take their time, as many
+    /// Saves all that is not saved, if `asks` when the store answers. After an outage its members take their time, as many
     /// members do that are to be saved at once.
-    async fn save_all(&self, recovering: bool) -> Result<(), (Failed, Condition)> {
-        let recovering = recovering || self.keeper.condition() != Condition::Fine;
-        if recovering {
-            self.keeper.calls().check().await.map_err(|failed| (failed, Condition::Away))?;
+    async fn save_all(&self, recovering: bool, asks: bool) -> Result<(), (Failed, Condition)> {
+        if asks {
+            match self.keeper.calls().check().await {
+                Ok(()) => {}
+                Err(failed @ Failed::Throttled { .. }) => return Err((failed, Condition::Behind)),
+                Err(failed) => return Err((failed, Condition::Away)),
+            }
             self.tell_store(true);
         }
         let unsaved = |clusterset: Arc<Clusterset>| {
@@ -123,7 +130,8 @@ impl Service {
         let mut last = None;
         for (clusterset, cluster) in &unsaved {
             if let Err(failed) = self.keeper.save(clusterset, cluster).await {
-                if self.keeper.calls().check().await.is_err() {
+                let answers = matches!(failed, Failed::Throttled { .. });
+                if !answers && self.keeper.calls().check().await.is_err() {
                     return Err((failed, Condition::Away));
                 }
                 // The others do not wait for it, be it too much for the store or refused by it.

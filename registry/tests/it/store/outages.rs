@@ -134,6 +134,58 @@ async fn no_lease_is_judged_and_no_view_complete_while_the_store_does_not_answer
     assert_eq!(expired, ObjectKey::Section(west.member.cluster.clone()));
 }
 
+/// A store that is away for long does not fill the memory: what can still be changed is bounded, and leases go on.
+#[tokio::test]
+async fn a_hundred_thousand_records_may_wait_for_the_store_and_no_more_is_taken_then() {
+    let store = Double::in_mood(Mood::Fine);
+    let started = Started::over(store.clone(), |policy| {
+        policy.timing = Timing::of_lease(Duration::from_secs(30));
+        policy.max_exports = 10_000;
+    })
+    .await;
+    let mut clusters = Vec::new();
+    for number in 0..10 {
+        clusters.push(started.register(&format!("c{number}")).await);
+    }
+    store.turn(Mood::Away);
+    let puts = |range: std::ops::Range<usize>| -> Vec<Op> {
+        range.map(|number| put(&format!("svc-{number}"), 0)).collect()
+    };
+    // Each waits with its record, too.
+    for cluster in &mut clusters {
+        for first in (0..8_888).step_by(1_111) {
+            assert!(cluster.write(&puts(first..first + 1_111)).await.degraded);
+        }
+    }
+    let (last, others) = clusters.split_last_mut().unwrap();
+    for cluster in others {
+        assert_eq!(cluster.write(&puts(8_888..9_999)).await.results.len(), 1_111);
+    }
+    last.write(&puts(8_888..9_998)).await;
+    // 99,999 wait.
+    assert_eq!(last.write(&puts(9_998..9_999)).await.results.len(), 1);
+
+    let refused = CallFailed::Unavailable {
+        code: Code::Unavailable,
+        message: "100000 records wait for a store that does not take them, the most that this registry keeps: send \
+                  this again later, here or to another one"
+            .to_owned(),
+    };
+    let version = Version::new(1, last.seq + 1);
+    // One that waits already is no exception.
+    for put in [put("web", 1), put("svc-0", 1)] {
+        assert_eq!(last.client.write(&last.member, version, &[put]).await.unwrap_err(), refused);
+    }
+    assert_eq!(last.client.begin_sync(&last.member, version, &[]).await.map(drop).unwrap_err(), refused);
+    assert!(last.client.renew(&last.member, last.version(), last.sum).await.unwrap().degraded);
+    last.seq += 1;
+
+    store.turn(Mood::Fine);
+    until_saved(last).await;
+    assert_eq!(stored(&store, last).await.len(), 9_999);
+    assert!(!last.write(&[put("web", 1)]).await.degraded);
+}
+
 /// What could not be read may be there: nobody is taken for absent.
 #[tokio::test]
 async fn a_clusterset_that_was_not_read_is_not_complete_while_the_store_does_not_answer() {

@@ -241,11 +241,14 @@ struct How {
     deaf: bool,
     /// Half of the calls are throttled, by this random number; none: none is.
     half: Option<u64>,
+    throttled: u64,
 }
 
 impl How {
     fn throttles(&mut self) -> bool {
-        self.half.as_mut().is_some_and(|random| share(random) < 0.5)
+        let throttles = self.half.as_mut().is_some_and(|random| share(random) < 0.5);
+        self.throttled += u64::from(throttles);
+        throttles
     }
 }
 
@@ -292,6 +295,16 @@ impl Reader {
     /// How often an operation was asked for.
     pub(super) fn calls(&self, operation: &'static str) -> usize {
         self.how(|how| how.calls.get(operation).copied().unwrap_or_default())
+    }
+
+    /// How often anything was asked for.
+    pub(super) fn asked(&self) -> u64 {
+        self.how(|how| how.calls.values().map(|calls| u64::try_from(*calls).unwrap()).sum())
+    }
+
+    /// How many calls of a half that is throttled were.
+    pub(super) fn throttled(&self) -> u64 {
+        self.how(|how| how.throttled)
     }
 
     fn how<T>(&self, act: impl FnOnce(&mut How) -> T) -> T {

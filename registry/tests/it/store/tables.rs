@@ -6,8 +6,9 @@ use std::time::Duration;
 use mcs_core::model::MemberState;
 use mcs_proto::pb::LeaseState;
 use mcs_runtime::dynamodb::Action;
-use mcs_runtime::dynamodb::double::{Door, Fault, Rule};
+use mcs_runtime::dynamodb::double::{Door, Fault, Rule, TABLE};
 
+use super::stories::{self, Asked};
 use super::world::{GRACE, LEASE, REGIONS, Told, World};
 
 const ACTIVE: Option<LeaseState> = Some(LeaseState::Active);
@@ -76,22 +77,12 @@ async fn a_replica_that_dies_over_a_table_takes_no_live_cluster_with_it_and_a_de
 async fn a_table_that_throttles_half_of_the_calls_loses_no_lease_and_no_change() {
     let (world, tables) = World::of_tables(&[0, 0]).await;
     let table = tables.region(REGIONS[0]);
-    let witnesses = [world.witness(0), world.witness(1)];
-    let east = world.cluster("east", &[0, 1]);
-    east.put("web", 1).await;
-    world.until_shown(1, "east", [("web", 1)]).await;
-    table.faults().add(Rule::new(Fault::Throttled).share(0.5));
-    for count in 2..6 {
-        east.put("web", count).await;
-        world.pass(LEASE / 2).await;
-    }
-    for replica in [0, 1] {
-        world.until_shown(replica, "east", [("web", 5)]).await;
-        assert_eq!(world.state(replica, "east").await, ACTIVE);
-    }
-    for witness in &witnesses {
-        assert_eq!(witness.lost("east"), []);
-    }
+    let throttles_half = |half| match half {
+        true => table.faults().add(Rule::new(Fault::Throttled).share(0.5)),
+        false => table.faults().clear(),
+    };
+    let asked = || Asked { requests: table.requests(), throttled: table.faults().befallen() };
+    stories::half_of_the_calls_are_throttled(&world, throttles_half, asked).await;
 }
 
 /// Faults 5 and 6: a table that cannot be reached, that answers with errors, or takes requests and says nothing.
@@ -100,33 +91,11 @@ async fn a_table_that_is_away_stops_time_and_nothing_else() {
     for away in [Fault::Silence, Fault::InternalError, Fault::Reset] {
         let (world, tables) = World::of_tables(&[0, 0]).await;
         let faults = tables.region(REGIONS[0]).faults();
-        let witness = world.witness(1);
-        let (east, west) = (world.cluster("east", &[0]), world.cluster("west", &[1]));
-        east.put("web", 1).await;
-        west.put("web", 1).await;
-        for replica in [0, 1] {
-            world.until_shown(replica, "east", [("web", 1)]).await;
-            world.until_shown(replica, "west", [("web", 1)]).await;
-            world.until_complete(replica, true).await;
-        }
-        let told = format!("{away:?}");
-        faults.add(Rule::new(away));
-        for replica in [0, 1] {
-            world.until_complete(replica, false).await;
-        }
-        east.put("web", 2).await;
-        world.until_shown(0, "east", [("web", 2)]).await;
-        world.pass(LEASE * 2).await;
-        assert!(east.is_degraded() && west.is_degraded(), "{told}");
-        assert_eq!(world.state(1, "east").await, ACTIVE, "{told}");
-
-        faults.clear();
-        world.until_shown(1, "east", [("web", 2)]).await;
-        for replica in [0, 1] {
-            world.until_complete(replica, true).await;
-        }
-        world.pass(LEASE * 2).await;
-        assert_eq!((witness.lost("east"), witness.lost("west")), (vec![], vec![]), "{told}");
+        let turn = |is_away| match is_away {
+            true => faults.add(Rule::new(away)),
+            false => faults.clear(),
+        };
+        stories::the_store_is_away(&world, &format!("{away:?}"), turn).await;
     }
 }
 
@@ -215,6 +184,34 @@ async fn answers_of_a_table_that_are_lost_change_nothing() {
     let counts = witness.counts("east", "web");
     assert!(counts.is_sorted(), "{counts:?}");
     assert_eq!(witness.lost("east"), []);
+}
+
+/// Every refresh of every replica reads what it said, and it is said for nobody.
+#[tokio::test]
+async fn what_a_dead_replica_said_is_removed_by_the_others_of_its_region() {
+    let (world, tables) = World::of_tables(&[0, 0, 1]).await;
+    // Who serves nobody says nothing.
+    let _witnesses = [world.witness(1), world.witness(2)];
+    let east = world.cluster("east", &[0, 1]);
+    east.put("web", 1).await;
+    world.until_shown(2, "east", [("web", 1)]).await;
+    let said = async |kind: &str| -> Vec<String> {
+        let items = tables.region(REGIONS[0]).items(TABLE).await;
+        let keys = items.iter().filter_map(|item| item["sk"]["S"].as_str());
+        keys.filter_map(|sk| sk.strip_prefix(kind)).map(ToOwned::to_owned).collect()
+    };
+    world.until("all three beat", async || (said("R#").await.len() == 3).then_some(())).await;
+    let served_by = said("N#").await;
+    let [dead] = &served_by[..] else { panic!("one replica has news: {served_by:?}") };
+    world.kill(0);
+    let is_removed =
+        async || (!said("R#").await.contains(dead) && !said("N#").await.contains(dead)).then_some(());
+    world.until("what it said is removed", is_removed).await;
+    assert_eq!(said("R#").await.len(), 2);
+    for replica in [1, 2] {
+        world.until_shown(replica, "east", [("web", 1)]).await;
+        assert_eq!(world.state(replica, "east").await, ACTIVE);
+    }
 }
 
 /// A replica that ends takes back what it said; what one that was killed said goes with the others of its region.

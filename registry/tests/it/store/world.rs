@@ -281,6 +281,8 @@ struct Leading {
     /// What was said to it last that it did not expect.
     refused: Option<String>,
     renewals: usize,
+    /// When the last renewal that was taken was sent, and when it was answered.
+    renewed: (Timestamp, Timestamp),
     degraded: bool,
 }
 
@@ -291,6 +293,7 @@ pub(super) struct Cluster {
     leading: Arc<Mutex<Leading>>,
     turn: Arc<tokio::sync::Mutex<()>>,
     homes: Arc<Vec<RegistryClient>>,
+    clock: Arc<ManualClock>,
     task: JoinHandle<()>,
 }
 
@@ -304,6 +307,7 @@ impl Cluster {
             is_alive: true,
             refused: None,
             renewals: 0,
+            renewed: (Timestamp::ZERO, Timestamp::ZERO),
             degraded: false,
         };
         let leading = Arc::new(Mutex::new(leading));
@@ -313,19 +317,21 @@ impl Cluster {
             leading: leading.clone(),
             turn: turn.clone(),
             homes: homes.clone(),
+            clock: Arc::clone(&clock),
             task: tokio::spawn(async {}),
         };
+        let time = Arc::clone(&clock);
         let task = tokio::spawn(async move {
             let mut due = Timestamp::ZERO;
             loop {
-                if due.has_passed(clock.elapsed()) {
+                if due.has_passed(time.elapsed()) {
                     beating.beat().await;
-                    due = clock.elapsed() + LEASE / 3;
+                    due = time.elapsed() + LEASE / 3;
                 }
                 tokio::time::sleep(TICK).await;
             }
         });
-        Self { member, leading, turn, homes, task }
+        Self { member, leading, turn, homes, clock, task }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Leading) -> T) -> T {
@@ -355,6 +361,11 @@ impl Cluster {
     /// How many of its renewals were taken.
     pub(super) fn renewals(&self) -> usize {
         self.with(|leading| leading.renewals)
+    }
+
+    /// When its lease was renewed last: not before the first of the two, and not after the other.
+    pub(super) fn renewed(&self) -> (Timestamp, Timestamp) {
+        self.with(|leading| leading.renewed)
     }
 
     /// Whether its registry said last that it holds something in memory only.
@@ -407,11 +418,13 @@ impl Cluster {
             return;
         }
         let (version, sum, _) = self.said();
+        let sent = self.clock.elapsed();
         let differs = if is_registered {
             match client.renew(&self.member, version, sum).await {
                 Ok(renewed) => {
                     self.with(|leading| {
                         leading.renewals += 1;
+                        leading.renewed = (sent, self.clock.elapsed());
                         leading.degraded = renewed.degraded;
                     });
                     Ok(renewed.differs)
@@ -479,7 +492,8 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    fn of(client: RegistryClient) -> Self {
+    /// What is told to a watcher by this client.
+    pub(super) fn of(client: RegistryClient) -> Self {
         let told = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&told);
         let task = tokio::spawn(async move {
