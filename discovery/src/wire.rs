@@ -107,7 +107,11 @@ pub fn registration(body: &[u8]) -> Result<PoolRegistration, BadRegistration> {
         // It names fields, which the caller may have called anything.
         BadRegistration::Shape(shown(said.unwrap_or(&text), SHOWN))
     };
-    let axum::Json(Object(body)) = axum::Json::<Object<RegistrationBody>>::from_bytes(body).map_err(shape)?;
+    // To know the field that is wrong costs as much as to read the body, so it is looked for only where one is.
+    let Object(body) = match serde_json::from_slice::<Object<RegistrationBody>>(body) {
+        Ok(read) => read,
+        Err(_) => axum::Json::<Object<RegistrationBody>>::from_bytes(body).map_err(shape)?.0,
+    };
     let Object(KeyBody { cluster_id, namespace, dgd_name }) = body.key;
     let key = PoolKey::new(&cluster_id, &namespace, &dgd_name)?;
     if body.model.trim().is_empty() {

@@ -5,16 +5,16 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use global_discovery_client::{
+    Capacity, Followed, How, Location, PoolKey, PoolListing, PoolRegistration, State,
+};
 use mcs_core::names::LABEL_EXPORT;
 use mcs_runtime::shutdown::Drain;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use self::{
-    scene::{CLUSTERSET, DGD, FRONTEND, NAMESPACE, RELAY, REPLICAS, ROUTER, SERVICES, Scene},
-    service::{Lease, Relay},
-};
+use self::scene::{CLUSTERSET, DGD, FRONTEND, NAMESPACE, RELAY, REPLICAS, ROUTER, SERVICES, Scene};
 use crate::{crossing::Probe, programs::find, screen::Screen, table::columns, wait_for};
 
 mod scene;
@@ -145,19 +145,22 @@ async fn show_pools(screen: &mut Screen, scene: &mut Scene) -> Result<()> {
         "A relay of the pool registers by POST /pools and repeats that as a heartbeat. The pool is listed while it is\n\
          registered and its relays are imported.",
     )?;
-    let registration = json!({
-        "key": { "cluster_id": "east", "namespace": NAMESPACE, "dgd_name": DGD },
-        "location": { "region": scene.pair.east.options().region },
-        "model": "example/model",
-        "capabilities": ["chat"],
-        "capacity": [{ "workers": 8 }],
-    });
-    let (relay, Lease { lease_duration_secs, heartbeat_interval_secs }) =
-        Relay::start(&scene.discovery, &registration).await?;
-    scene.relay = Some(relay);
+    let client = scene.discovery.client()?;
+    let router = client.follow::<PoolListing>(How::Watch);
+    let registration = registration(scene);
+    let relay = scene.relay.insert(client.keep_registered(registration));
+    let lease = wait_for("the pool to be registered", async || match relay.standing().state {
+        State::Registered(lease) => Ok(lease),
+        state => Err(anyhow!("{state:?}")),
+    })
+    .await?;
     screen.progress(format!(
-        "registered pool east/{NAMESPACE}/{DGD} for {lease_duration_secs} s, again every {heartbeat_interval_secs} s"
+        "a relay registered pool east/{NAMESPACE}/{DGD} for {} s, and does so again every {} s",
+        lease.duration.as_secs(),
+        lease.heartbeat_interval.as_secs()
     ))?;
+    wait_for("the pool to be known to a router", async || known(&router)).await?;
+    screen.progress("a router that watches the list knows the pool")?;
     wait_for("the pool to be listed", async || pool(&scene.discovery.read("pools").await?, scene).await)
         .await?;
     screen.progress("the pool is listed")?;
@@ -172,6 +175,29 @@ async fn show_pools(screen: &mut Screen, scene: &mut Scene) -> Result<()> {
     screen.text(format!("\n  $ curl {}", scene.discovery.url("routers")))?;
     screen.json(&routers)?;
     Ok(())
+}
+
+/// What a relay of the pool says of it.
+fn registration(scene: &Scene) -> PoolRegistration {
+    let [cluster_id, namespace, dgd_name] = ["east", NAMESPACE, DGD].map(str::to_owned);
+    let region = Some(scene.pair.east.options().region.clone());
+    PoolRegistration {
+        key: PoolKey { cluster_id, namespace, dgd_name },
+        location: Location { region, ..Location::default() },
+        model: "example/model".to_owned(),
+        capabilities: vec!["chat".to_owned()],
+        capacity: vec![Capacity { workers: 8 }],
+        frontends: Vec::new(),
+    }
+}
+
+/// The frontends that a router knows of the one pool.
+fn known(router: &Followed<PoolListing>) -> Result<BTreeSet<String>> {
+    let known = router.read();
+    let pools: Vec<_> = known.items().collect();
+    let [pool] = pools[..] else { anyhow::bail!("{} pools are known", pools.len()) };
+    ensure!(pool.key.dgd_name == DGD, "pool {} is known", pool.key);
+    Ok(pool.frontends.iter().cloned().collect())
 }
 
 async fn complete_lists(scene: &Scene) -> Result<(Value, Value)> {
@@ -248,6 +274,7 @@ async fn show_scaling(screen: &mut Screen, scene: &Scene) -> Result<()> {
         &format!("Deployment {FRONTEND} in east goes from {REPLICAS} to {SCALED} Pods."),
     )?;
     let (east, west) = (scene.pair.east.client(), scene.pair.west.client());
+    let router = scene.discovery.client()?.follow::<PoolListing>(How::Watch);
     scene.scale(FRONTEND, SCALED).await?;
     screen.progress(format!("scaled {FRONTEND} to {SCALED}"))?;
     let there = async || view::endpoints(&east, FRONTEND, SCALED).await;
@@ -261,7 +288,15 @@ async fn show_scaling(screen: &mut Screen, scene: &Scene) -> Result<()> {
         Ok::<_, anyhow::Error>(pools)
     })
     .await?;
-    screen.progress("GET /pools has the new frontends\n")?;
+    screen.progress("GET /pools has the new frontends")?;
+    let wanted = expected_urls(scene, FRONTEND, 8000).await?;
+    wait_for("the new frontends at a router", async || {
+        let frontends = known(&router)?;
+        ensure!(frontends == wanted, "{frontends:?} are known");
+        Ok(())
+    })
+    .await?;
+    screen.progress("a router that watches has them too\n")?;
     screen.quote(&view::imported_slices(&west, &[FRONTEND]).await?)?;
     screen.text("")?;
     screen.json(&json!({ "frontends": pools["pools"][0]["frontends"] }))?;

@@ -5,6 +5,7 @@
 
 mod answers;
 mod bodies;
+mod client;
 mod document;
 mod documented;
 mod drain;

@@ -14,7 +14,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    async fn start(args: &[&str]) -> Self {
+    pub(crate) async fn start(args: &[&str]) -> Self {
         Self::start_with(args, &[]).await
     }
 

@@ -7,7 +7,7 @@ use mcs_core::time::{ManualClock, WallTime};
 use mcs_runtime::shutdown::Shutdown;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -19,6 +19,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// When the service starts: certificates are good then.
 const NOW: WallTime = WallTime::from_unix_secs(1_795_978_809);
+
+/// Of most tests.
+const LEASE: Lease = Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
+/// Any free port.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
@@ -32,10 +37,16 @@ impl Service {
         Self::start_with(discovery, |_| ()).await
     }
 
+    /// Where another one was.
+    pub(crate) async fn start_at(address: SocketAddr, discovery: Discovery) -> Self {
+        let clock = Arc::new(ManualClock::at(NOW));
+        Self::started(address, discovery, Storage::Memory, LEASE, clock, |_| ()).await
+    }
+
     /// With another configuration than most tests need.
     pub(crate) async fn start_with(discovery: Discovery, change: impl FnOnce(&mut Config)) -> Self {
-        let lease = Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
-        Self::started(discovery, Storage::Memory, lease, Arc::new(ManualClock::at(NOW)), change).await
+        let clock = Arc::new(ManualClock::at(NOW));
+        Self::started(ANY, discovery, Storage::Memory, LEASE, clock, change).await
     }
 
     pub(crate) async fn start_over(
@@ -44,17 +55,18 @@ impl Service {
         lease: Lease,
         clock: Arc<ManualClock>,
     ) -> Self {
-        Self::started(discovery, storage, lease, clock, |_| ()).await
+        Self::started(ANY, discovery, storage, lease, clock, |_| ()).await
     }
 
     async fn started(
+        address: SocketAddr,
         discovery: Discovery,
         storage: Storage,
         lease: Lease,
         clock: Arc<ManualClock>,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), Shutdown::manual());
         let mut config = Config {
             discovery,
@@ -72,6 +84,12 @@ impl Service {
         change(&mut config);
         let task = tokio::spawn(serve(config, clock.clone(), listener, shutdown.watch()));
         Self { address, clock, shutdown, task }
+    }
+
+    /// Ends it where it stands.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {

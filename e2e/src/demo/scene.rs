@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use futures::try_join;
+use global_discovery_client::KeptRegistered;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, Service},
@@ -15,7 +16,7 @@ use kube::{
 use mcs_core::names::{EXPORT_WANTED, LABEL_EXPORT};
 use serde_json::json;
 
-use super::service::{Discovery, Relay};
+use super::service::Discovery;
 use crate::{
     directory::{copy_logs, emptied},
     objects,
@@ -49,7 +50,7 @@ const LEASE: Duration = mcs_core::timing::DEFAULT_LEASE;
 #[derive(Debug)]
 pub(crate) struct Scene {
     /// Keeps the pool registered.
-    pub(crate) relay: Option<Relay>,
+    pub(crate) relay: Option<KeptRegistered>,
     /// In `west`.
     pub(crate) discovery: Discovery,
     /// Registry and controllers.

@@ -1,15 +1,11 @@
-//! The discovery service in `west`, and the relay of a pool that registers with it.
+//! The discovery service in `west`.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
-use anyhow::{Context, Result, ensure};
-use http::{Request, header::CONTENT_TYPE};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper_util::{client::legacy::Client as HttpClient, rt::TokioExecutor};
-use serde::Deserialize;
+use anyhow::Result;
+use global_discovery_client::{Client, Settings};
+use mcs_runtime::clock::SystemClock;
 use serde_json::Value;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     Cluster,
@@ -54,50 +50,13 @@ impl Discovery {
         format!("http://{}/{path}", self.address)
     }
 
+    /// A client of it, as relays and routers have.
+    pub(crate) fn client(&self) -> Result<Client> {
+        Ok(Client::new(&Settings::of([format!("http://{}", self.address)]), Arc::new(SystemClock))?)
+    }
+
     /// What it answers.
     pub(crate) async fn read(&self, path: &str) -> Result<Value> {
         Ok(serde_json::from_slice(&get(&self.url(path)).await?)?)
     }
-}
-
-/// Registers a pool again and again, as the lease asks, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Relay {
-    _heartbeat: AbortOnDropHandle<()>,
-}
-
-/// What the discovery service grants.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(crate) struct Lease {
-    /// How long the pool stays listed.
-    pub(crate) lease_duration_secs: u64,
-    /// How often it should register.
-    pub(crate) heartbeat_interval_secs: u64,
-}
-
-impl Relay {
-    /// Registers the pool for the first time, and goes on.
-    pub(crate) async fn start(discovery: &Discovery, registration: &Value) -> Result<(Self, Lease)> {
-        let (url, body) = (discovery.url("pools"), Bytes::from(registration.to_string()));
-        let lease = register(&url, &body).await?;
-        let heartbeat = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(Duration::from_secs(lease.heartbeat_interval_secs)).await;
-                // A service that does not answer now is asked at the next heartbeat.
-                let _ = register(&url, &body).await;
-            }
-        });
-        Ok((Self { _heartbeat: AbortOnDropHandle::new(heartbeat) }, lease))
-    }
-}
-
-async fn register(url: &str, body: &Bytes) -> Result<Lease> {
-    let client: HttpClient<_, Full<Bytes>> = HttpClient::builder(TokioExecutor::new()).build_http();
-    let request =
-        Request::post(url).header(CONTENT_TYPE, "application/json").body(Full::new(body.clone()))?;
-    let answer = client.request(request).await.with_context(|| format!("registering at {url}"))?;
-    let status = answer.status();
-    let body = answer.into_body().collect().await?.to_bytes();
-    ensure!(status.is_success(), "POST {url} answered {status}: {}", String::from_utf8_lossy(&body));
-    Ok(serde_json::from_slice(&body)?)
 }
