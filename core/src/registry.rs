@@ -22,6 +22,7 @@ mod acts;
 mod claims;
 mod counts;
 mod elsewhere;
+mod gone;
 mod hear;
 mod judge;
 mod learn;
@@ -34,8 +35,9 @@ mod sharing;
 mod terms;
 
 pub use counts::{Counts, Sizes};
+pub use gone::Forgotten;
 pub use hear::{Keys, Reading, Who};
-pub use learn::{Differing, Forgotten, Learnt, Read, Recorded, Rewrite};
+pub use learn::{Differing, Learnt, Read, Recorded, Rewrite};
 pub use member::{Member, TOO_MANY};
 pub use restore::Restored;
 

@@ -102,6 +102,11 @@ impl WallMillis {
         self.0.get()
     }
 
+    /// The moment before it, or the same where there is none.
+    pub fn before(self) -> Self {
+        Self(std::num::NonZeroU64::new(self.0.get() - 1).unwrap_or(self.0))
+    }
+
     /// How long after `earlier` this is; zero when it is not after.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.get().saturating_sub(earlier.0.get()))

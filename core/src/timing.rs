@@ -165,9 +165,9 @@ impl Timing {
     }
 
     /// How long to wait before a member of a shared store is read again after so many readings that did not fit
-    /// together: 200 ms, doubled with each up to a lease.
+    /// together: 200 ms, doubled with each up to [`Timing::compare`], which would find the same.
     pub fn reread(self, tries: u32) -> Duration {
-        (self.lease / 150 * 2_u32.saturating_pow(tries.min(16))).min(self.lease)
+        (self.lease / 150 * 2_u32.saturating_pow(tries.min(16))).min(self.compare())
     }
 
     /// A record that another replica removed is believed to be gone after it was missing for this long (15 s): more than

@@ -224,6 +224,7 @@ impl Registry {
         if let Some(member) = self.members.get_mut(cluster) {
             self.journal.tell_section(cluster, member);
         }
+        self.note_joined(cluster);
     }
 
     /// Merges a Service anew and tells its header. One that is gone is left for the caller to tell.

@@ -39,8 +39,9 @@ impl Registry {
         if !self.members.contains_key(&who.cluster) {
             return true;
         }
+        // Whether it lives says who hears it, not its record, which a verdict that was written late may have turned.
         sharing.rivals.insert(who.clone(), record.claimed_at);
-        record.state != MemberState::Expired && self.would_take(who, judged)
+        self.would_take(who, judged)
     }
 
     /// Whether a cluster that claims the id of a member has more right to it, or the member's lease has run out; and the

@@ -58,4 +58,6 @@ pub(super) struct Unread {
     pub(super) at: Timestamp,
     /// How often it was read since it was to be, and did not fit.
     pub(super) tries: u32,
+    /// Whether what was read last fitted together, and is only older than what was named: no export is missing.
+    pub(super) fits: bool,
 }

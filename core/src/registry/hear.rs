@@ -62,7 +62,7 @@ pub struct Reading {
 pub(super) const READ_ALL_AFTER: u32 = 5;
 
 /// After so many, who serves the member is asked to compare (25 s).
-const TELL_AFTER: u32 = 7;
+pub(super) const TELL_AFTER: u32 = 7;
 
 type ByTag = BTreeMap<UidTag, Vec<ClusterId>>;
 
@@ -172,11 +172,21 @@ impl Registry {
 
     /// Takes notice of a renewal that was taken here.
     pub(super) fn note_renewed_here(&mut self, cluster: &ClusterId, now: Timestamp) {
-        let Some(member) = self.members.get_mut(cluster) else { return };
-        member.elsewhere.renewed_here(now);
-        if let Some(sharing) = &mut self.sharing {
-            sharing.own.joined |= !sharing.own.listed.contains(&member.tag);
+        if let Some(member) = self.members.get_mut(cluster) {
+            member.elsewhere.renewed_here(now);
         }
+        self.note_joined(cluster);
+    }
+
+    /// Has a beat written at once for a member that renews here and is not in the last one. Who is hidden until it has
+    /// synced is in none.
+    pub(super) fn note_joined(&mut self, cluster: &ClusterId) {
+        let (judged, timing) = (self.clock.now(), self.policy.timing);
+        let (Some(sharing), Some(member)) = (&mut self.sharing, self.members.get(cluster)) else { return };
+        let is_hidden = matches!(member.standing, Standing::Expired { .. });
+        let renews_here = member.elsewhere.here.is_some() && member.elsewhere.told_by.is_none();
+        let runs = !member.lease.deadline(timing).has_passed(judged);
+        sharing.own.joined |= renews_here && runs && !is_hidden && !sharing.own.listed.contains(&member.tag);
     }
 
     /// Another replica took a renewal of a member, at the latest at `at` on the judging clock.
@@ -242,17 +252,19 @@ impl Registry {
     /// Takes an entry of another replica's news.
     fn note_news(&mut self, cluster: &ClusterId, entry: &NewsEntry, now: Timestamp) {
         let Some(member) = self.members.get(cluster) else { return };
-        let serves = self.is_served(member, now);
+        let (serves, repairs) = (self.is_served(member, now), self.repairs(member, now));
         let known = member.whole && entry.version <= member.as_of;
+        // Who tells of less than is held here, and of no export, asks for what it lacks.
+        let is_asked = repairs && entry.version < member.as_of;
         let keys = match entry.key {
             // Who serves it looks whether an older write has won.
             Some(_) if known && !serves => return,
             Some(tag) => {
                 let of_tag = |key: &&ServiceKey| KeyTag::of(key) == tag;
                 let keys: BTreeSet<_> = member.exports.keys().filter(of_tag).cloned().collect();
-                if keys.is_empty() && !(known && serves) { Keys::All } else { Keys::Some(keys) }
+                if keys.is_empty() { Keys::All } else { Keys::Some(keys) }
             }
-            None if serves => Keys::All,
+            None if serves || is_asked => Keys::All,
             None => Keys::Record,
         };
         let Some(member) = self.members.get_mut(cluster) else { return };
@@ -330,7 +342,7 @@ impl Registry {
             if tries >= TELL_AFTER {
                 reading.tell.push(NewsEntry { member: member.tag, key: None, version: member.as_of });
             }
-            let keys = if tries >= READ_ALL_AFTER { Keys::All } else { keys };
+            let keys = if tries >= READ_ALL_AFTER && !unread.fits { Keys::All } else { keys };
             reading.members.insert(who, keys);
         }
         reading
@@ -339,7 +351,7 @@ impl Registry {
     /// A cluster that is no member here is to be read in full.
     pub(super) fn want(&mut self, who: Who, now: Timestamp) {
         if let Some(sharing) = &mut self.sharing {
-            sharing.wanted.entry(who).or_insert(Unread { keys: Keys::All, at: now, tries: 0 });
+            sharing.wanted.entry(who).or_insert(Unread { keys: Keys::All, at: now, tries: 0, fits: false });
         }
     }
 }
@@ -361,15 +373,16 @@ impl Member {
     /// Something of it is to be read, now.
     pub(super) fn ask_for(&mut self, keys: Keys, now: Timestamp) {
         let unread = self.elsewhere.unread.take();
-        let unread = unread.unwrap_or(Unread { keys: Keys::Record, at: now, tries: 0 });
+        let unread = unread.unwrap_or(Unread { keys: Keys::Record, at: now, tries: 0, fits: false });
         self.elsewhere.unread = Some(Unread { keys: unread.keys.and(keys), at: now, ..unread });
     }
 
-    /// What was read did not fit: this is to be read again, not before `at` if it was not asked for before.
-    pub(super) fn ask_again(&mut self, keys: Keys, at: Timestamp) {
+    /// This is to be read again, not before `at` if it was not asked for before: what was read did not fit, or `fits` and is
+    /// older than what was named.
+    pub(super) fn ask_again(&mut self, keys: Keys, fits: bool, at: Timestamp) {
         let unread = self.elsewhere.unread.take();
-        let unread = unread.unwrap_or(Unread { keys: Keys::Record, at, tries: 1 });
+        let unread = unread.unwrap_or(Unread { keys: Keys::Record, at, tries: 1, fits });
         let (tries, at) = (unread.tries.max(1), unread.at.max(at));
-        self.elsewhere.unread = Some(Unread { keys: unread.keys.and(keys), at, tries });
+        self.elsewhere.unread = Some(Unread { keys: unread.keys.and(keys), at, tries, fits });
     }
 }

@@ -8,7 +8,7 @@ use super::{Member, Refused, Registered, Registration, Registry, Removed, Renewe
 use crate::ids::{ClusterId, ClusterUid};
 use crate::lease::{Census, Lease, Tick};
 use crate::model::{Export, ObjectKey, Report};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, WallMillis};
 use crate::version::{Sum, Version};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,7 +46,10 @@ impl Registry {
             let floor = member.mark.term;
             return Err(Refused::OldTerm { cluster: cluster.clone(), term: version.term, floor });
         }
-        if self.members.get(cluster).is_some_and(|member| member.uid != uid) {
+        // With the id it takes over the claim: who had it, and was silent for a lease, does not win it back by it.
+        let taken_over = self.members.get(cluster).filter(|member| member.uid != uid);
+        let claim = taken_over.and_then(|member| member.claimed_at).map(WallMillis::before);
+        if taken_over.is_some() {
             self.drop_member(cluster);
         }
         let judged = self.clock.now();
@@ -55,6 +58,7 @@ impl Registry {
             sharing.came(&Who { cluster: cluster.clone(), uid: uid.clone() });
         }
         let member = self.members.entry(cluster.clone()).or_insert_with(|| Member::new(uid, judged, now));
+        member.claimed_at = member.claimed_at.or(claim);
         member.region = region;
         member.instance = instance;
         member.build = build;

@@ -6,11 +6,11 @@
 //! state of each export stands, and the section's version with it.
 
 use super::acts::{self, Act};
-use super::hear::{Keys, READ_ALL_AFTER, Who};
+use super::hear::{Keys, READ_ALL_AFTER, TELL_AFTER, Who};
 use super::member::Standing;
 use super::{Member, Registry};
 use crate::ids::{ClusterId, ClusterUid, Region, ServiceKey};
-use crate::model::{Export, MemberState, ObjectKey};
+use crate::model::{Export, MemberState};
 use crate::replicas::UidTag;
 use crate::time::{Timestamp, WallMillis};
 use crate::version::{Sum, Version};
@@ -84,15 +84,6 @@ pub struct Learnt {
     pub rewrite: Rewrite,
 }
 
-/// What became of a record that is not there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
-    /// The member went.
-    pub gone: bool,
-    /// What is to be written again.
-    pub rewrite: Rewrite,
-}
-
 /// What a whole directory asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differing {
@@ -100,6 +91,9 @@ pub struct Differing {
     pub read: BTreeSet<Who>,
     /// What is to be written again, by cluster.
     pub rewrite: BTreeMap<ClusterId, Rewrite>,
+    /// Clusters whose records are to be removed again, as of these versions: they were removed, and a verdict that was
+    /// written late brought them back.
+    pub remove: BTreeMap<Who, Version>,
 }
 
 /// How an export that was read stands to what is held.
@@ -128,6 +122,8 @@ impl Registry {
             if !is_member {
                 if self.takes(&who, record, judged) {
                     differing.read.insert(who);
+                } else if self.is_left_over(&who, record) {
+                    differing.remove.insert(who, record.version);
                 }
                 continue;
             }
@@ -181,11 +177,22 @@ impl Registry {
         differing
     }
 
+    /// A write found newer records of a cluster in the store: they are to be read soon.
+    pub fn is_behind(&mut self, cluster: &ClusterId, uid: &ClusterUid, now: Timestamp) {
+        let later = now + self.policy.timing.reread(0);
+        let Some(member) = self.members.get_mut(cluster).filter(|member| member.uid == *uid) else { return };
+        // Who writes again and again does not put it off.
+        match &mut member.elsewhere.unread {
+            Some(unread) => (unread.keys, unread.fits) = (Keys::All, false),
+            None => member.ask_again(Keys::All, false, later),
+        }
+    }
+
     /// A member is to be read in full, and asked for again until it was.
     fn read_in_full(&mut self, who: &Who, now: Timestamp) {
         let later = now + self.policy.timing.reread(0);
         match self.members.get_mut(&who.cluster).filter(|member| member.uid == who.uid) {
-            Some(member) => member.ask_again(Keys::All, later),
+            Some(member) => member.ask_again(Keys::All, false, later),
             None => self.want(who.clone(), later),
         }
     }
@@ -215,48 +222,6 @@ impl Registry {
             return Learnt { again: false, rewrite: Rewrite { record, keys: BTreeSet::new() } };
         }
         self.take_read(cluster, &record, read, now)
-    }
-
-    /// Takes notice that the record of a cluster was read and is not there. A member goes when that lasts, nobody hears it
-    /// meanwhile, and its lease has run out: until then its record may have been lost. If it renews here it was, and
-    /// is written again.
-    pub fn forget(&mut self, cluster: &ClusterId, uid: &ClusterUid, now: Timestamp) -> Forgotten {
-        self.tick(now);
-        let who = Who { cluster: cluster.clone(), uid: uid.clone() };
-        if let Some(sharing) = &mut self.sharing {
-            sharing.wanted.remove(&who);
-            sharing.unlearnt.remove(&who);
-            sharing.rivals.remove(&who);
-        }
-        let (judged, timing) = (self.clock.now(), self.policy.timing);
-        let Some(member) = self.members.get_mut(cluster).filter(|member| member.uid == *uid) else {
-            return Forgotten::default();
-        };
-        member.elsewhere.unread = None;
-        let Some(since) = member.elsewhere.missing_since else {
-            member.elsewhere.missing_since = Some(now);
-            return Forgotten::default();
-        };
-        if member.elsewhere.here.is_some_and(|at| at > since) {
-            member.elsewhere.missing_since = None;
-            let keys = member.exports.keys().cloned().collect();
-            return Forgotten { gone: false, rewrite: Rewrite { record: true, keys } };
-        }
-        if member.elsewhere.heard_at > since {
-            member.elsewhere.missing_since = Some(now);
-        } else if (since + timing.missing()).has_passed(now)
-            && member.lease.deadline(timing).has_passed(judged)
-        {
-            self.drop_member(cluster);
-            self.journal.tell(ObjectKey::Section(cluster.clone()), None);
-            return Forgotten { gone: true, rewrite: Rewrite::default() };
-        }
-        Forgotten::default()
-    }
-
-    /// Whether this replica writes again what the store lost of a member: it serves it, or nobody does.
-    fn repairs(&self, member: &Member, now: Timestamp) -> bool {
-        self.is_served(member, now) || matches!(member.standing, Standing::Expired { renews: false, .. })
     }
 
     fn take_read(&mut self, cluster: &ClusterId, record: &Recorded, read: Read, now: Timestamp) -> Learnt {
@@ -294,7 +259,9 @@ impl Registry {
             member.sync = None;
             member.behind = true;
         }
-        let provable = record.state != MemberState::Syncing && record.version >= member.as_of;
+        // Who wrote it knew all of the member, not only that it is silent.
+        let is_of_all = record.state != MemberState::Syncing && record.version > Version::default();
+        let provable = is_of_all && record.version >= member.as_of;
         let going = |key: &&ServiceKey| {
             member.exports.get(*key).is_some_and(|export| export.version <= record.version)
         };
@@ -317,23 +284,25 @@ impl Registry {
         } else if repairs && record.version <= member.as_of && member.whole {
             rewrite.record = record.version < member.as_of || !member.behind;
         }
+        let tries = member.elsewhere.unread.as_ref().map_or(0, |unread| unread.tries);
         if repairs && record.version <= member.as_of && member.whole {
             // What is held and is not there was lost, also where the record says that it is there.
             let is_held = |key: &ServiceKey| member.exports.contains_key(key);
             rewrite.keys.extend(missing.into_iter().filter(is_held));
-            let tries = member.elsewhere.unread.as_ref().map_or(0, |unread| unread.tries);
             if tries >= READ_ALL_AFTER {
                 rewrite.keys.extend(torn.iter().filter(|key| is_held(key)).cloned());
             }
         }
+        // Where the record is newer than what is held it would not be replaced.
+        let replaces = serves && record.version <= member.as_of;
         if record.claimed_at.is_some()
             && (member.claimed_at.is_none() || record.claimed_at < member.claimed_at)
         {
             member.claimed_at = record.claimed_at;
-        } else if serves && member.claimed_at != record.claimed_at {
+        } else if replaces && member.claimed_at != record.claimed_at {
             rewrite.record = true;
         }
-        if serves && record.state == MemberState::Expired && member.standing == Standing::Running {
+        if replaces && record.state == MemberState::Expired && member.standing == Standing::Running {
             // A verdict that was written late: a replica that starts would believe it.
             rewrite.record = true;
         }
@@ -343,12 +312,17 @@ impl Registry {
         if provable {
             member.elsewhere.awaited = member.elsewhere.awaited.max(record.version);
         }
+        if fits && tries > TELL_AFTER {
+            // Whoever serves it was asked to compare: what was named is nowhere, or is found by the next comparison.
+            member.elsewhere.awaited = member.elsewhere.awaited.min(member.as_of);
+        }
         let unsettled = provable && !fits && (!serves || record.version > member.as_of);
         let again = !torn.is_empty() || unsettled || member.elsewhere.awaited > member.as_of;
         let later = now + self.policy.timing.reread(0);
         if again || matches!(member.standing, Standing::Expired { renews: true, .. }) {
+            let fits = fits && torn.is_empty();
             let keys = if torn.is_empty() { Keys::Record } else { Keys::Some(torn) };
-            member.ask_again(keys, later);
+            member.ask_again(keys, fits, later);
         } else {
             member.elsewhere.unread = None;
         }

@@ -43,9 +43,10 @@ impl Registry {
         self.sharing.is_some()
     }
 
-    /// Whether every other replica that lives knows of this one. A member that came before might expire elsewhere unheard.
+    /// Whether every other replica that lived knew of this one at some time. A member that came before might expire elsewhere
+    /// unheard. A replica that comes later reads of this one from those that know of it.
     pub fn is_known(&self) -> bool {
-        self.sharing.as_ref().is_none_or(|sharing| sharing.is_known())
+        self.sharing.as_ref().is_none_or(|sharing| sharing.known)
     }
 
     /// Takes notice of whether what others changed can be read, besides what they say. Verdicts rest on what they say

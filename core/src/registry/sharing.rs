@@ -43,6 +43,8 @@ pub(super) struct Sharing {
     pub(super) waiting: BTreeSet<ClusterId>,
     /// Replicas that ended, with the number of the newest item that was read of each: a late read may show it again.
     ended: BTreeMap<Epoch, u64>,
+    /// Whether all others that lived knew of this replica at some time since the start.
+    pub(super) known: bool,
     /// Whether the whole was read, and all others that lived were heard, at some time since the start.
     pub(super) complete: bool,
     /// Whether something that others changed could not be read at the last try.
@@ -118,6 +120,7 @@ impl Sharing {
             unknown: BTreeMap::new(),
             waiting: BTreeSet::new(),
             ended: BTreeMap::new(),
+            known: false,
             complete: false,
             lags: false,
         }
@@ -165,9 +168,10 @@ impl Sharing {
         told
     }
 
-    /// Judges which replicas are dead: one that took its item away, which is what one does that ends; one of the own region that stands still for a lease; one of another region that a
-    /// replica there calls so, which has read all of it that was read here; and all of a region that is silent as a whole
-    /// for the grace after a lease. From afar an item that lags looks like one that stands.
+    /// Judges which replicas are dead: one that took its item away, which is what one does that ends; one of the own region
+    /// that stands still for a lease; one of another region that a replica there calls so, which has read all of it that was
+    /// read here; and all of a region that is silent as a whole for the grace after a lease. From afar an item that lags
+    /// looks like one that stands.
     fn find_dead(&mut self, judged: Timestamp, timing: Timing, told: &mut Told) {
         let epochs: Vec<Epoch> = self.others.keys().copied().collect();
         for epoch in epochs {
@@ -243,13 +247,10 @@ impl Sharing {
         })
     }
 
-    /// Whether all others that live know of this replica.
-    pub(super) fn is_known(&self) -> bool {
-        self.directory_read && self.own.read > 0 && self.live_have_read(1)
-    }
-
-    /// Takes notice of the moment at which the whole was read, and all others that live were heard since the start.
+    /// Takes notice of the moment at which all others that live know of this replica, and of that at which the whole was
+    /// read, and all others that live were heard since the start.
     pub(super) fn note_complete(&mut self) {
+        self.known |= self.directory_read && self.own.read > 0 && self.live_have_read(1);
         let heard = |other: &Other| other.dead || other.number > other.first;
         self.complete |=
             self.directory_read && !self.torn && self.unlearnt.is_empty() && self.others.values().all(heard);
@@ -295,6 +296,11 @@ impl Sharing {
         self.waiting.remove(&who.cluster);
         self.own.joined |= self.own.listed.contains(&tag);
         self.removed.insert(who, left);
+        self.bound_removed();
+    }
+
+    /// The oldest that were removed are forgotten.
+    pub(super) fn bound_removed(&mut self) {
         if self.removed.len() > REMOVED {
             let oldest = self.removed.iter().min_by_key(|(_, left)| left.at).map(|(who, _)| who.clone());
             oldest.and_then(|who| self.removed.remove(&who));
@@ -364,7 +370,10 @@ impl Other {
     fn advance(&mut self, own: Epoch, beat: &Beat, judged: Timestamp, told: &mut Told) {
         self.number = beat.number;
         self.stood_since = judged;
-        self.region.clone_from(&beat.region);
+        // An item that cannot be read names none.
+        if beat.region.is_some() {
+            self.region.clone_from(&beat.region);
+        }
         self.echo = beat.echoes.get(&own).copied().unwrap_or_default();
         self.echoes.clone_from(&beat.echoes);
         self.names_dead.clone_from(&beat.dead);

@@ -12,6 +12,7 @@ mod kept;
 mod learn;
 mod leases;
 mod order;
+mod repairs;
 mod replicas;
 mod restart;
 mod store;
