@@ -4,15 +4,15 @@
 //! one by one, as AWS wants it; each is waited for. Every step is told when it is done, so that who runs it sees what
 //! stands when a later one fails.
 
-use crate::store::{self, RegionName};
+use crate::store;
 use aws_sdk_dynamodb::types::{
     BillingMode, CreateReplicationGroupMemberAction, PointInTimeRecoverySpecification,
     PointInTimeRecoveryStatus, ReplicaStatus, ReplicationGroupUpdate, StreamSpecification, StreamViewType,
     TableDescription,
 };
 use mcs_runtime::dynamodb::{
-    Action, CREATE_LIMIT, Class, Client, Created, Failed, NoClient, NoTimeToLive, Settings, TimeToLive,
-    Unusable, Why, check, create_table, until_active,
+    Action, CREATE_LIMIT, Class, Client, Created, Failed, NoClient, NoTimeToLive, RegionName, Settings,
+    TimeToLive, Unusable, Why, check, create_table, until_active,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -110,9 +110,20 @@ pub(crate) enum NotRemoved {
         /// Why it was not.
         why: Failed,
     },
+    /// Its record is damaged.
+    #[error(
+        "the record of cluster {cluster} of clusterset {clusterset} is damaged, so that no release can read it: --force \
+         removes it by its key"
+    )]
+    Damaged {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+    },
     /// Its record has a form that this release does not know.
     #[error(
-        "the record of cluster {cluster} of clusterset {clusterset} cannot be read by this release: use a later mcs-admin, \
+        "the record of cluster {cluster} of clusterset {clusterset} was written by a later release: use a later mcs-admin, \
          or remove it unread with --force and --uid"
     )]
     Unreadable {

@@ -6,9 +6,7 @@ use mcs_registry::args::{DEFAULT_TABLE, Kind};
 use mcs_registry::store::DynamoDb;
 use mcs_runtime::args::Check;
 use mcs_runtime::clock::SystemClock;
-use mcs_runtime::dynamodb::{self, Flags, Limits, NoClient, Settings};
-use std::fmt;
-use std::str::FromStr;
+use mcs_runtime::dynamodb::{self, Flags, Limits, NoClient, RegionName, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,46 +61,10 @@ impl StoreArgs {
         let Self { store: _, table, region, endpoint } = self;
         Settings {
             table: table.unwrap_or_else(|| DEFAULT_TABLE.to_owned()),
-            region: region.map(|region| region.0),
+            region: region.map(|region| region.to_string()),
             endpoint,
             limits: Limits::within(LIMIT),
             flags: FLAGS,
-        }
-    }
-}
-
-/// The name of an AWS region.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RegionName(String);
-
-impl RegionName {
-    /// As AWS writes it.
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for RegionName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for RegionName {
-    type Err = &'static str;
-
-    /// A region becomes a part of a host name.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if !text.is_empty()
-            && text.len() <= 63
-            && text.chars().all(is_good)
-            && !text.starts_with('-')
-            && !text.ends_with('-')
-        {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err("the name of a region has lower case letters, digits and '-', as in us-east-1")
         }
     }
 }

@@ -54,10 +54,11 @@ pub(crate) fn renew(
     let writer = caller.writer(Member::read(request.clusterset, request.cluster, request.uid)?)?;
     let report = read_report(request.held_imports, request.refused_exports)?;
     let renewed = service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?, report)?;
+    let degraded = service.is_degraded_in(&writer.member().clusterset);
     Ok(pb::RenewResponse {
         state: pb::LeaseState::from(renewed.state).into(),
         differs: renewed.differs,
-        degraded: service.is_degraded(),
+        degraded,
         lease_duration: Some(service.lease().into()),
         epoch: service.epoch().0.to_be_bytes().to_vec(),
         build: mcs_runtime::version().to_owned(),

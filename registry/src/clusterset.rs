@@ -63,7 +63,10 @@ impl State {
         let mut judged = self.verdicts.of_all(&self.registry, now);
         while let Some(change) = self.registry.next_change() {
             match cause {
-                Cause::Call | Cause::Time => self.unsaved.note(&change, cause == Cause::Call),
+                Cause::Call | Cause::Time => {
+                    let act = newest_act(&self.registry, &change.key);
+                    self.unsaved.note(&change, cause == Cause::Call, act);
+                }
                 Cause::Heard => self.unsaved.heard(&change),
                 Cause::Read => self.unsaved.learned(&change),
             }
@@ -78,6 +81,14 @@ impl State {
         }
         judged
     }
+}
+
+/// The newest act of the cluster that a change is about.
+fn newest_act(registry: &Registry, changed: &ObjectKey) -> Version {
+    let (ObjectKey::Section(cluster) | ObjectKey::Part(_, cluster)) = changed else {
+        return Version::default();
+    };
+    registry.member(cluster).map(Member::newest_act).unwrap_or_default()
 }
 
 impl Clusterset {

@@ -91,9 +91,17 @@ impl Keeper {
         self.condition.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Whether what was said last may be in memory only.
+    /// Whether what was said last may be in memory only, or the clusters of some clusterset are better served by another
+    /// replica.
     pub(crate) fn is_degraded(&self) -> bool {
         self.condition() != Condition::Fine || !self.troubles().is_empty()
+    }
+
+    /// Whether what was said last of this clusterset may be in memory only, or its clusters are better served by another
+    /// replica: that of one clusterset is no reason for those of others to leave.
+    pub(crate) fn is_degraded_in(&self, clusterset: &Clusterset) -> bool {
+        let is_troubled = || self.troubles().iter().any(|(of, _)| of == clusterset.id());
+        self.condition() != Condition::Fine || is_troubled() || clusterset.is_new_to_others()
     }
 
     fn troubles(&self) -> MutexGuard<'_, BTreeSet<(ClustersetId, Trouble)>> {
@@ -170,7 +178,7 @@ impl Keeper {
         match saved.unwrap_or(Err(Failed::TimedOut { limit })) {
             Ok(()) => {
                 given_up.0 = None;
-                self.is_degraded()
+                self.is_degraded_in(clusterset)
             }
             Err(failed) => {
                 // Whether it answers at all is for the task that tries on to find out.

@@ -18,7 +18,7 @@ use mcs_proto::convert::Member;
 use mcs_proto::pb;
 
 use crate::lists::{List, Lists, Page};
-use crate::store::{Exports, Failed, Known, MemberRecord, Members, Store};
+use crate::store::{Exports, Failed, Known, MemberRecord, Members, Store, Torn};
 
 /// What a store holds of a clusterset.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,12 +43,17 @@ pub struct Recorded {
 /// It could not be read to its end.
 pub async fn read(store: &dyn Store, clusterset: &ClustersetId) -> Result<Recorded, Failed> {
     let replicas = store.replicas(clusterset).await?;
-    let Members { mut whole, torn } = store.members(clusterset).await?;
+    let Members { mut whole, removed: _, torn } = store.members(clusterset).await?;
     let mut recorded = Recorded {
         beats: replicas.into_iter().map(|replica| replica.beat).collect(),
         doubts: torn
             .into_iter()
-            .map(|(cluster, _)| format!("the record of cluster {cluster} cannot be read by this release"))
+            .map(|((cluster, _), why)| match why {
+                Torn::Newer => format!("the record of cluster {cluster} was written by a later release"),
+                Torn::Damaged => {
+                    format!("the record of cluster {cluster} is damaged: no release can read it")
+                }
+            })
             .collect(),
         ..Recorded::default()
     };

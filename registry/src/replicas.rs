@@ -6,7 +6,7 @@
 //! | loop | does | when |
 //! |---|---|---|
 //! | `hear` | reads what all replicas say, from which [`mcs_core::registry`] knows who was heard and what to read | every refresh interval; a slow read delays the next one and is not overtaken |
-//! | `read` | reads what was named, compares members that are served here, and asks their replica for what stays torn | when there is something; what is torn soon again |
+//! | `read` | reads what was named, several members at once, compares members that are served here, and asks their replica for what stays torn | when there is something; what is torn soon again |
 //! | `beat` | says whose leases were renewed here | when that is due; bulk writes and reads do not hold it up |
 //! | `news` | says what changed | after it was stored, at most four times a second |
 //! | `records` | has what is old written again | once a day |
@@ -23,12 +23,15 @@ mod read;
 mod tell;
 mod todo;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use mcs_core::ids::{ClusterId, ClustersetId, Region};
-use mcs_core::registry::{Keys, Reading, Who};
+use mcs_core::registry::Reading;
 use mcs_core::replicas::{Beat, News};
 use mcs_core::time::Timestamp;
 use mcs_core::timing::Timing;
@@ -38,7 +41,7 @@ use mcs_runtime::shutdown::Drain;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
-use self::todo::Todo;
+use self::todo::{Job, Queue, Todo};
 use crate::clusterset::{Clusterset, State};
 use crate::keeper::{Keeper, Trouble};
 use crate::store::{Failed, Replica};
@@ -91,8 +94,8 @@ pub(crate) struct Shared {
 struct Progress {
     /// Everything was read once.
     read: bool,
-    /// The others can know of this replica: what it says of a lease counts.
-    beaten: bool,
+    /// Since when the others can know of this replica: what it says of a lease counts.
+    beaten: Option<Timestamp>,
     /// How often one of the two failed, and why it did last.
     failures: u32,
     last: Option<Failed>,
@@ -101,7 +104,7 @@ struct Progress {
 /// What is read, and how that goes.
 #[derive(Debug)]
 struct Reads {
-    todo: Todo,
+    queue: Queue,
     /// When the records of all members are to be compared, whatever is told.
     compare_at: Timestamp,
     /// Since when what the replicas say cannot be read.
@@ -112,18 +115,21 @@ struct Reads {
     unread: Option<Failed>,
     /// When the last read of what the replicas say began that succeeded.
     heard_at: Timestamp,
+    /// When somebody asked for the clusterset last before it was read.
+    asked_at: Timestamp,
 }
 
 impl Shared {
     /// That of a clusterset of which nothing was read.
     pub(crate) fn new(now: Timestamp) -> Self {
         let reads = Reads {
-            todo: Todo::everything(),
+            queue: Queue::everything(),
             compare_at: Timestamp::MAX,
             unheard_since: None,
             heard: false,
             unread: None,
             heard_at: now,
+            asked_at: now,
         };
         Self {
             signals: Arc::default(),
@@ -152,11 +158,12 @@ impl Shared {
     /// Whether everything was read, and if clusters are `to_join`, the others can know of it.
     pub(crate) fn is_ready(&self, to_join: bool) -> bool {
         let progress = self.progress.borrow();
-        progress.read && (progress.beaten || !to_join)
+        progress.read && (progress.beaten.is_some() || !to_join)
     }
 
     /// Waits until it is ready, or until what is waited for fails, for at most `limit`.
-    pub(crate) async fn ready(&self, to_join: bool, limit: Duration) -> Result<(), Failed> {
+    pub(crate) async fn ready(&self, to_join: bool, limit: Duration, now: Timestamp) -> Result<(), Failed> {
+        self.reads().asked_at = now;
         if to_join && !self.is_joined.swap(true, Ordering::Relaxed) {
             self.signals.beat.notify_one();
         }
@@ -179,7 +186,7 @@ impl Shared {
     /// The store could not be asked.
     fn fails(&self, failed: Failed) {
         self.progress.send_if_modified(|progress| {
-            let waits = !(progress.read && progress.beaten);
+            let waits = !(progress.read && progress.beaten.is_some());
             if waits {
                 progress.failures += 1;
                 progress.last = Some(failed);
@@ -222,11 +229,10 @@ pub(crate) fn follow(
         tokio::select! {
             () = loops.hears(refresh_interval) => {}
             () = loops.reads() => {}
-            () = loops.beats() => {}
+            () = loops.beats(&shutdown) => {}
             () = loops.news() => {}
             () = loops.refreshes_records() => {}
             () = loops.tidies() => {}
-            () = shutdown.draining() => loops.retires().await,
         }
         loops.keeper.is_forgotten(&loops.id);
     })
@@ -274,40 +280,56 @@ impl Loop {
         }
     }
 
-    /// Reads what is to be read, until the clusterset is forgotten.
+    /// Reads what is to be read, until the clusterset is forgotten. A read that takes long, or fails again and again, delays
+    /// no other.
     async fn reads(&self) {
-        let (mut failures, mut rereads) = (0, 0);
+        let (mut rereads, mut unfit) = (0, BTreeSet::new());
+        let mut jobs = FuturesUnordered::new();
         loop {
             let Some(clusterset) = self.clusterset.upgrade() else { return };
             let Some(shared) = clusterset.shared() else { return };
             let clock = Arc::clone(clusterset.clock());
-            let wait = match clusterset.read_todo(shared, self.keeper.calls()).await {
-                Ok(None) => clusterset.reads_next(shared),
-                Ok(Some(done)) => {
-                    failures = 0;
-                    rereads = if done.again { rereads + 1 } else { 0 };
-                    self.keeper.calls().metrics().replication().read(done.all, done.torn, done.rewritten);
-                    clusterset.is_up_to_date(shared);
-                    if done.more { clock.elapsed() } else { clusterset.reads_next(shared) }
-                }
-                Err(failed) => {
-                    failures += 1;
-                    clusterset.is_unread(shared, failed);
-                    clock.elapsed() + self.keeper.retry_in(failures)
-                }
-            };
+            let begun = clusterset.next_jobs(shared);
+            jobs.extend(begun.into_iter().map(|job| self.read(Arc::clone(&clusterset), job)));
+            let next = clusterset.reads_next(shared);
             drop(clusterset);
             // What did not fit together is soon asked for again, before the next refresh.
             let again = clock.elapsed() + self.timing.reread(rereads);
             tokio::select! {
-                () = sleep_until(&*clock, Some(wait)) => {}
+                Some((job, again)) = jobs.next(), if !jobs.is_empty() => {
+                    if let Job::Member(who, _) = job {
+                        if again { unfit.insert(who) } else { unfit.remove(&who) };
+                    }
+                    rereads = if unfit.is_empty() { 0 } else { rereads.max(1) };
+                }
+                () = sleep_until(&*clock, Some(next)) => {}
                 () = sleep_until(&*clock, Some(again)), if rereads > 0 => {
                     // Later and later, as long as nothing comes of it.
                     rereads += 1;
                     self.signals.hear.notify_one();
                 }
-                // What failed is not tried again at once because there is more.
-                () = self.signals.read.notified(), if failures == 0 => {}
+                () = self.signals.read.notified() => {}
+            }
+        }
+    }
+
+    /// Makes one read; says whether what was read did not fit together.
+    async fn read(&self, clusterset: Arc<Clusterset>, job: Job) -> (Job, bool) {
+        let Some(shared) = clusterset.shared() else { return (job, false) };
+        let calls = self.keeper.calls();
+        match clusterset.read_job(shared, calls, &job).await {
+            Ok(done) => {
+                calls.metrics().replication().read(done.all, done.torn, done.rewritten);
+                shared.reads().queue.is_done(&job);
+                clusterset.is_up_to_date(shared);
+                (job, done.again)
+            }
+            Err(failed) => {
+                let now = clusterset.clock().elapsed();
+                shared.reads().queue.has_failed(job.clone(), |failures| now + self.keeper.retry_in(failures));
+                clusterset.is_unread(shared, failed);
+                clusterset.is_up_to_date(shared);
+                (job, false)
             }
         }
     }
@@ -336,8 +358,8 @@ impl Clusterset {
             shared.signals.news.notify_one();
         }
         let mut reads = shared.reads();
-        reads.todo.put_back(todo);
-        if !reads.todo.is_empty() {
+        reads.queue.todo.put_back(todo);
+        if reads.queue.has_next(self.clock().elapsed()) {
             shared.signals.read.notify_one();
         }
     }
@@ -372,14 +394,17 @@ impl Clusterset {
         shared.fails(failed);
     }
 
-    /// All that was to be read was read; what was torn is named again.
+    /// Looks whether all that was to be read was read; what was torn is named again.
     fn is_up_to_date(&self, shared: &Shared) {
-        let was_unread = shared.reads().unread.take();
-        if was_unread.is_some() {
+        let (is_settled, is_read_once) = {
+            let reads = shared.reads();
+            (reads.queue.is_settled(), reads.queue.is_read_once())
+        };
+        if is_settled && shared.reads().unread.take().is_some() {
             info!(clusterset = %self.id(), "store gives again what other replicas changed");
             self.with(|state, _| state.registry.lags(false));
         }
-        if !self.is_read() {
+        if is_read_once && !self.is_read() {
             let (mut clusters, mut exports) = (0, 0);
             self.unsaved(|_, registry| {
                 for (_, held) in registry.members() {
@@ -394,7 +419,8 @@ impl Clusterset {
 
     /// When something is to be read though nobody says so.
     fn reads_next(&self, shared: &Shared) -> Timestamp {
-        shared.reads().compare_at
+        let (now, reads) = (self.clock().elapsed(), shared.reads());
+        reads.queue.wakes_at(now).map_or(reads.compare_at, |at| at.min(reads.compare_at))
     }
 
     /// Until the next comparison of all members: not at the same time as the other replicas'.
@@ -404,9 +430,7 @@ impl Clusterset {
 
     /// The store holds newer records of this cluster than were written: they are read with the next refresh.
     pub(crate) fn is_to_be_read(&self, member: &Member) {
-        let Some(shared) = self.shared() else { return };
-        let who = Who { cluster: member.cluster.clone(), uid: member.uid.clone() };
-        shared.reads().todo.read(who, Keys::All);
+        self.learned(|state, now| state.registry.is_behind(&member.cluster, &member.uid, now));
     }
 
     /// The renewals that are to be written now. Of a clusterset that was only listed nothing is said; and nothing by one
@@ -421,10 +445,29 @@ impl Clusterset {
         if is_of_use { self.with(due) } else { None }
     }
 
+    /// Whether it is yet to be read, and somebody asked for it within a lease: whoever is told that it is not may come again.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let asked =
+            |shared: &Shared| !(shared.reads().asked_at + self.lease()).has_passed(self.clock().elapsed());
+        !self.is_read() && self.shared().is_none_or(asked)
+    }
+
     /// They were written.
     fn is_beaten(&self, shared: &Shared, number: u64) {
         self.with(|state, now| state.registry.beat_written(number, now));
-        shared.progress.send_if_modified(|progress| !std::mem::replace(&mut progress.beaten, true));
+        let now = self.clock().elapsed();
+        shared
+            .progress
+            .send_if_modified(|progress| progress.beaten.replace(progress.beaten.unwrap_or(now)).is_none());
+    }
+
+    /// Whether others may not know of this replica: a cluster that comes to it may look silent to them, as from far where
+    /// its first beat takes long to arrive. For a lease at most: what they have not read by then is no word of them.
+    pub(crate) fn is_new_to_others(&self) -> bool {
+        let Some(shared) = self.shared() else { return false };
+        let beaten = shared.progress.borrow().beaten;
+        let is_recent = |at: Timestamp| !(at + self.lease()).has_passed(self.clock().elapsed());
+        beaten.is_some_and(is_recent) && !self.unsaved(|_, registry| registry.is_known())
     }
 
     /// The members that renew here.

@@ -198,9 +198,18 @@ impl Service {
         known.values().cloned().collect()
     }
 
-    /// Whether what was said last may be in memory only.
+    /// Whether what was said last, of whatever clusterset, may be in memory only.
     pub(crate) fn is_degraded(&self) -> bool {
         self.keeper.is_degraded()
+    }
+
+    /// Whether what was said last of a clusterset may be in memory only, or its clusters are better served by another
+    /// replica.
+    pub(crate) fn is_degraded_in(&self, clusterset: &ClustersetId) -> bool {
+        match self.known(clusterset) {
+            Some(known) => self.keeper.is_degraded_in(&known),
+            None => self.keeper.condition() != Condition::Fine,
+        }
     }
 
     /// A clusterset that was read from the store.
@@ -218,11 +227,12 @@ impl Service {
             Some(shared) if shared.is_ready(to_join) => return Ok(known),
             Some(shared) => {
                 self.begun.notify_one();
-                shared.ready(to_join, self.policy.timing.store_limit()).await
+                shared.ready(to_join, self.policy.timing.store_limit(), self.clock.elapsed()).await
             }
         };
-        read.inspect_err(|failed| self.unread(clusterset, failed))?;
+        // Also one that cannot be read is looked at now and then: it is forgotten when nobody asks for it.
         self.deadlines.notify_one();
+        read.inspect_err(|failed| self.unread(clusterset, failed))?;
         Ok(known)
     }
 
@@ -333,7 +343,7 @@ impl Service {
 
     /// Refuses changes while too many wait for a store that does not take them.
     fn keeps(&self, clusterset: &Clusterset) -> Result<(), Error> {
-        if !self.is_degraded() {
+        if !self.keeper.is_degraded_in(clusterset) {
             return Ok(());
         }
         let waiting = clusterset.unsaved(|unsaved, _| unsaved.records());
@@ -355,7 +365,7 @@ impl Service {
     async fn save(&self, member: &Member) -> bool {
         match self.known(&member.clusterset) {
             Some(clusterset) => self.keeper.save_now(&clusterset, &member.cluster).await,
-            None => self.is_degraded(),
+            None => self.is_degraded_in(&member.clusterset),
         }
     }
 
@@ -393,8 +403,18 @@ impl Service {
             });
             outcomes.push((key, outcome));
         }
+        // Another replica may have stored what is not held here: a delete is stored all the same.
+        let is_deleted = |op: &Op| matches!(op, Op::Delete { .. });
+        let deleted: Vec<ServiceKey> = match clusterset.shared() {
+            Some(_) => accepted.iter().filter(|op| is_deleted(op)).map(|op| op.key().clone()).collect(),
+            None => Vec::new(),
+        };
         let write = |state: &mut State, now| {
-            state.registry.write(&member.cluster, &member.uid, version, accepted, now)
+            let written = state.registry.write(&member.cluster, &member.uid, version, accepted, now)?;
+            if !deleted.is_empty() {
+                state.unsaved.again(&member.cluster, &member.uid, version, deleted);
+            }
+            Ok(written)
         };
         let written = clusterset.unless_refused(&member.cluster, "write", clusterset.with(write))?;
         for (place, outcome) in places.into_iter().zip(written) {
@@ -579,8 +599,8 @@ enum For {
     Watch,
 }
 
-/// Whether somebody registered in a clusterset, watches it or is about to, or it is yet to be read. Asked with the lock of
+/// Whether somebody registered in a clusterset, watches it or is about to, or waits for it to be read. Asked with the lock of
 /// all clustersets, of which nobody can be given one meanwhile.
 fn is_used(clusterset: &Arc<Clusterset>) -> bool {
-    Arc::strong_count(clusterset) > 1 || clusterset.has_begun() || !clusterset.is_read()
+    Arc::strong_count(clusterset) > 1 || clusterset.has_begun() || clusterset.is_wanted()
 }

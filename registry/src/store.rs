@@ -30,7 +30,7 @@ use std::time::Duration;
 use mcs_core::ids::{ClusterId, ClustersetId, Epoch, Region, ServiceKey};
 use mcs_core::model::{Export, MemberState};
 use mcs_core::replicas::{Beat, News, UidTag};
-use mcs_core::time::WallMillis;
+use mcs_core::time::{WallMillis, WallTime};
 use mcs_core::version::{Sum, Version};
 use mcs_proto::convert::Member;
 
@@ -86,13 +86,34 @@ pub enum Removed {
     Newer,
 }
 
+/// What a store holds of a member besides its exports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Its record.
+    Record(MemberRecord),
+    /// That it was removed as of this version. It is kept for a time, so that no registry that has not heard of it writes
+    /// again what it thinks of the member.
+    Removed(Version),
+}
+
 /// The members of a clusterset as they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     /// Those whose records were read; two of one id where two clusters claim it.
     pub whole: Vec<(Member, MemberRecord)>,
+    /// Those that were [removed](Found::Removed), and as of which versions.
+    pub removed: Vec<(Member, Version)>,
     /// Those that have a record which cannot be read: what was known of them stands.
-    pub torn: BTreeSet<(ClusterId, UidTag)>,
+    pub torn: BTreeMap<(ClusterId, UidTag), Torn>,
+}
+
+/// Why a record cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Torn {
+    /// A later release wrote it, which can read it.
+    Newer,
+    /// It is damaged: no release can read it.
+    Damaged,
 }
 
 /// One export as it was read.
@@ -194,11 +215,26 @@ pub trait Store: Send + Sync + 'static {
     async fn write(&self, member: &Member, writes: Vec<Write>) -> Result<Vec<Wrote>, Failed>;
 
     /// Removes all records of a member, as of this version of it: where its record is newer, everything stands, and so do
-    /// exports that are newer. There may be nothing.
+    /// exports that are newer. There may be nothing. In a store that is shared it stands for a time that the member was
+    /// removed: a record of it that says that its lease has run out is refused like an older one, whatever its version.
     ///
     /// # Errors
-    /// Some of them may be gone; the record goes last.
+    /// Some of them may be gone, the record first: who repeats this goes on with what is left.
     async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed>;
+
+    /// Removes a record that [cannot be read](Torn::Damaged), by its key alone, and what its member exports; what only a
+    /// later release can read stands. A store without such records has none.
+    ///
+    /// # Errors
+    /// Some of it may be gone; the record goes last.
+    async fn remove_damaged(
+        &self,
+        _clusterset: &ClustersetId,
+        _cluster: &ClusterId,
+        _tag: UidTag,
+    ) -> Result<Removed, Failed> {
+        Ok(Removed::Gone { exports: 0 })
+    }
 
     /// All members of a clusterset.
     ///
@@ -206,11 +242,11 @@ pub trait Store: Send + Sync + 'static {
     /// It could not be read to its end.
     async fn members(&self, clusterset: &ClustersetId) -> Result<Members, Failed>;
 
-    /// The record of one member; none of one that is not known.
+    /// The record of one member, or that it was removed; none of one that is not known.
     ///
     /// # Errors
     /// It could not be read.
-    async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed>;
+    async fn member(&self, member: &Member) -> Result<Option<Found>, Failed>;
 
     /// All exports of a member; none of one that is not known. `known` says what its reader holds of them.
     ///
@@ -241,6 +277,15 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// It could not be read to its end.
     async fn replicas(&self, clusterset: &ClustersetId) -> Result<Vec<Replica>, Failed>;
+
+    /// When each replica said something last, by its wall clock, where the store tells: for people, and not for what is
+    /// decided of a lease.
+    ///
+    /// # Errors
+    /// It could not be read to its end.
+    async fn said_at(&self, _clusterset: &ClustersetId) -> Result<BTreeMap<Epoch, WallTime>, Failed> {
+        Ok(BTreeMap::new())
+    }
 
     /// Says who was heard, in place of what this replica said before. A store that is not shared keeps nothing of it.
     ///

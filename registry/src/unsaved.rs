@@ -38,14 +38,27 @@ struct Notes {
     /// That its record changed.
     record: Option<u64>,
     /// Which of its exports changed.
-    exports: BTreeMap<ServiceKey, u64>,
+    exports: BTreeMap<ServiceKey, Changed>,
     /// Exports that were written, while the record that goes with them was not.
     written: BTreeSet<ServiceKey>,
     /// Held while it is saved, so that no older write comes after a newer one.
     turn: Arc<Mutex<()>>,
 }
 
+/// That an export changed.
+#[derive(Clone, Copy, Debug)]
+struct Changed {
+    note: u64,
+    /// If it is gone, then as of this version: what is newer in the store is another replica's.
+    as_of: Version,
+}
+
 impl Notes {
+    fn changed(&mut self, key: ServiceKey, note: u64, as_of: Version) {
+        let known = self.exports.get(&key).map_or(as_of, |known| known.as_of.max(as_of));
+        self.exports.insert(key, Changed { note, as_of: known });
+    }
+
     fn is_empty(&self) -> bool {
         self.gone.is_empty() && self.record.is_none() && self.exports.is_empty()
     }
@@ -96,8 +109,9 @@ pub(crate) struct Stored {
 }
 
 impl Unsaved {
-    /// Takes notice of a change that was made here, by a call of the cluster or an administrator or by the time.
-    pub(crate) fn note(&mut self, change: &Change, by_call: bool) {
+    /// Takes notice of a change that was made here, by a call of the cluster or an administrator or by the time. `act` is the
+    /// newest act that is known of the cluster.
+    pub(crate) fn note(&mut self, change: &Change, by_call: bool, act: Version) {
         let note = self.next();
         match (&change.key, &change.object) {
             (ObjectKey::Part(key, cluster), object) => {
@@ -106,7 +120,7 @@ impl Unsaved {
                     notes.version = notes.version.max(part.version);
                 }
                 notes.spoke_here |= by_call;
-                notes.exports.insert(key.clone(), note);
+                notes.changed(key.clone(), note, act);
             }
             (ObjectKey::Section(cluster), Some(Object::Section(section))) => {
                 let notes = self.members.entry(cluster.clone()).or_default();
@@ -129,7 +143,7 @@ impl Unsaved {
     pub(crate) fn heard(&mut self, change: &Change) {
         match &change.object {
             Some(Object::Section(section)) if section.state == MemberState::Expired => {
-                self.note(change, false);
+                self.note(change, false, Version::default());
             }
             _ => self.learned(change),
         }
@@ -166,11 +180,13 @@ impl Unsaved {
         self.newest
     }
 
-    /// The record of a member is to be written again, and these exports of it.
+    /// The record of a member is to be written again, and these exports of it; those that are not held are deleted as of
+    /// `as_of`.
     pub(crate) fn again(
         &mut self,
         cluster: &ClusterId,
         uid: &ClusterUid,
+        as_of: Version,
         keys: impl IntoIterator<Item = ServiceKey>,
     ) {
         let note = self.next();
@@ -179,7 +195,16 @@ impl Unsaved {
             return;
         };
         notes.record = Some(note);
-        notes.exports.extend(keys.into_iter().map(|key| (key, note)));
+        keys.into_iter().for_each(|key| notes.changed(key, note, as_of));
+    }
+
+    /// A cluster that is no member was removed as of a version, and is to be removed again.
+    pub(crate) fn remove_again(&mut self, cluster: &ClusterId, uid: ClusterUid, as_of: Version) {
+        let note = self.next();
+        let notes = self.members.entry(cluster.clone()).or_default();
+        if notes.uid.as_ref() != Some(&uid) {
+            notes.gone.insert(uid, (note, as_of));
+        }
     }
 
     /// What is held is what the store holds.
@@ -230,11 +255,11 @@ impl Unsaved {
         let gone = notes.gone.iter().map(|(uid, (_, version))| (named(uid), *version)).collect();
         let held = registry.member(cluster).filter(|held| notes.uid.as_ref() == Some(held.uid()));
         let writes = held.filter(|_| notes.record.is_some() || !notes.exports.is_empty()).map(|held| {
-            let export = |key: &ServiceKey| match held.exports().get(key) {
+            let export = |(key, changed): (&ServiceKey, &Changed)| match held.exports().get(key) {
                 Some(export) => Write::Put(key.clone(), export.clone()),
-                None => Write::Delete(key.clone(), held.newest_act()),
+                None => Write::Delete(key.clone(), changed.as_of),
             };
-            let exports = notes.exports.keys().map(export);
+            let exports = notes.exports.iter().map(export);
             (named(held.uid()), exports.chain([Write::Member(record(held))]).collect())
         });
         Some(Batch { gone, writes, newest: self.newest })
@@ -244,7 +269,7 @@ impl Unsaved {
     pub(crate) fn wrote(&mut self, cluster: &ClusterId, batch: &Batch, keys: Vec<ServiceKey>) {
         let Some(notes) = self.members.get_mut(cluster) else { return };
         for key in keys {
-            if notes.exports.get(&key).is_some_and(|note| *note <= batch.newest) {
+            if notes.exports.get(&key).is_some_and(|changed| changed.note <= batch.newest) {
                 notes.exports.remove(&key);
             }
             notes.written.insert(key);
@@ -258,7 +283,7 @@ impl Unsaved {
         let gone = batch.gone.iter().map(|(member, version)| (member.uid.clone(), *version)).collect();
         notes.gone.retain(|_, (note, _)| later(*note));
         notes.record = notes.record.filter(|note| later(*note));
-        notes.exports.retain(|_, note| later(*note));
+        notes.exports.retain(|_, changed| later(changed.note));
         let keys = std::mem::take(&mut notes.written);
         let changed = batch.writes.as_ref().map(|(member, _)| (member.uid.clone(), keys));
         if notes.uid.is_none() && notes.is_empty() {

@@ -33,7 +33,7 @@ pub use self::create::{
     until_active, until_prepared,
 };
 pub use self::failed::{Failed, Why};
-pub use self::settings::{Flags, Limits, NoClient, Settings, endpoint, table_name};
+pub use self::settings::{Flags, Limits, NoClient, RegionName, Settings, endpoint, table_name};
 
 /// The client of one table. Cheap to clone; clones share connections.
 #[derive(Clone)]

@@ -1,19 +1,22 @@
 //! Removal of a cluster's records from the store that registries share.
 //!
 //! No registry decides here, so this is careful: a lease counts as active when its record says so, and also when the last beat of
-//! a registry tells of a renewal within a lease, whatever was recorded. Whoever was asked is asked about what is still so.
+//! a registry that may still run tells of a renewal within a lease, whatever was recorded. Whoever was asked is asked about what is still so.
 
 use super::{DeleteCluster, NotRemoved, named, state};
 use crate::confirm::Confirm;
 use crate::output::counted;
 use mcs_core::model::MemberState;
 use mcs_core::replicas::UidTag;
+use mcs_core::time::{Clock, WallTime};
 use mcs_core::timing::DEFAULT_LEASE;
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_proto::pb;
-use mcs_registry::store::{Failed, Known, MemberRecord, Members, Removed, Replica, Store};
+use mcs_registry::store::{Failed, Known, Members, Removed, Replica, Store, Torn};
+use mcs_runtime::clock::SystemClock;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 /// Removes the records of a cluster from a store at this place; gives the text to print.
@@ -26,7 +29,7 @@ pub(crate) async fn from_store(
     args: &DeleteCluster,
     confirm: &mut Confirm<'_>,
 ) -> Result<String, NotRemoved> {
-    let removal = Removal { store, place, args };
+    let removal = Removal { store, place, args, now: SystemClock.wall() };
     let DeleteCluster { clusterset, cluster, yes, .. } = args;
     let mut targets = removal.look().await?;
     if !yes {
@@ -43,34 +46,54 @@ pub(crate) async fn from_store(
         let now = removal.look().await?;
         if let Some(changed) = targets.iter().find(|target| !now.contains(target)) {
             let (clusterset, cluster) = (clusterset.clone(), cluster.clone());
-            return Err(NotRemoved::Changed { clusterset, cluster, uid: changed.member.uid.to_string() });
+            return Err(NotRemoved::Changed { clusterset, cluster, uid: changed.who.to_string() });
         }
         targets = now;
     }
     let size = removal.size(&targets).await?;
-    for Target { member, record } in &targets {
-        let newest = Version::new(u64::MAX, u64::MAX);
-        let as_of = record.as_ref().map_or(newest, |record| record.version);
-        if store.remove(member, as_of).await.map_err(|why| removal.unfinished(why))? == Removed::Newer {
+    for target in &targets {
+        if removal.remove(target).await? == Removed::Newer {
             let (clusterset, cluster) = (clusterset.clone(), cluster.clone());
-            return Err(NotRemoved::Changed { clusterset, cluster, uid: member.uid.to_string() });
+            return Err(NotRemoved::Changed { clusterset, cluster, uid: target.who.to_string() });
         }
     }
-    let uids = named(targets.iter().map(|target| target.member.uid.as_str()));
+    let uids: Vec<_> = targets.iter().map(|target| target.who.to_string()).collect();
+    let uids = named(uids.iter().map(String::as_str));
     Ok(format!("removed cluster {cluster} of clusterset {clusterset} (UID {uids}) from {place}: {size}\n"))
 }
 
-/// A cluster that is to go; without a record where that cannot be read.
+/// Who is to go: a cluster whose UID is known, or whatever has this key.
+#[derive(Clone, Debug, PartialEq)]
+enum Who {
+    Member(Member),
+    Key(UidTag),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(member) => write!(f, "{}", member.uid),
+            Self::Key(UidTag(tag)) => {
+                f.write_str("unknown, tag ")?;
+                tag.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
+/// A cluster that is to go.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
-    member: Member,
-    record: Option<MemberRecord>,
+    who: Who,
+    /// How it is, for people.
+    state: &'static str,
+    /// What is newer of it stands.
+    as_of: Version,
 }
 
 impl Target {
     fn shown(&self) -> String {
-        let state = self.record.as_ref().map_or("unreadable", |record| in_words(record.state));
-        format!("UID {}, {state}", self.member.uid)
+        format!("UID {}, {}", self.who, self.state)
     }
 }
 
@@ -79,21 +102,41 @@ struct Removal<'a> {
     store: &'a dyn Store,
     place: &'a str,
     args: &'a DeleteCluster,
+    /// By the wall clock.
+    now: WallTime,
 }
+
+/// A beat that was written so many seconds ago, by the wall clocks of its registry and of this machine, is that of a registry
+/// that has ended, whatever it says of renewals: far more than wall clocks differ, or two beats lie apart.
+const STALE: i64 = 10 * 60;
 
 impl Removal<'_> {
     /// What is to go, as it is now.
     async fn look(&self) -> Result<Vec<Target>, NotRemoved> {
         let DeleteCluster { clusterset, cluster, uid, force, .. } = self.args;
-        let Members { whole, torn } = self.store.members(clusterset).await.map_err(|why| self.unread(why))?;
+        let Members { whole, removed, torn } =
+            self.store.members(clusterset).await.map_err(|why| self.unread(why))?;
         let named_here =
             |member: &Member| member.cluster == *cluster && uid.as_ref().is_none_or(|uid| *uid == member.uid);
         let ids: BTreeSet<_> = whole.iter().map(|(member, _)| member.cluster.to_string()).collect();
         let found: Vec<_> = whole.into_iter().filter(|(member, _)| named_here(member)).collect();
-        if found.is_empty() && torn.iter().any(|(id, _)| id == cluster) {
+        let is_named = |tag: UidTag| uid.as_ref().is_none_or(|uid| UidTag::of(uid) == tag);
+        let torn: Vec<(UidTag, Torn)> = torn
+            .into_iter()
+            .filter(|((id, tag), _)| id == cluster && is_named(*tag))
+            .map(|((_, tag), why)| (tag, why))
+            .collect();
+        if found.is_empty() && !torn.is_empty() {
             return self.unreadable(&torn);
         }
         if found.is_empty() {
+            for (member, as_of) in removed.into_iter().filter(|(member, _)| named_here(member)) {
+                let left =
+                    self.store.exports(&member, &Known::new()).await.map_err(|why| self.unread(why))?;
+                if !left.whole.is_empty() || !left.torn.is_empty() {
+                    return Ok(vec![Target { who: Who::Member(member), state: "removed in part", as_of }]);
+                }
+            }
             return Err(NotRemoved::Absent {
                 clusterset: clusterset.clone(),
                 cluster: cluster.clone(),
@@ -108,7 +151,10 @@ impl Removal<'_> {
                 uids: named(found.iter().map(|(member, _)| member.uid.as_str())),
             });
         }
-        let replicas = self.store.replicas(clusterset).await.map_err(|why| self.unread(why))?;
+        let mut replicas = self.store.replicas(clusterset).await.map_err(|why| self.unread(why))?;
+        let said_at = self.store.said_at(clusterset).await.map_err(|why| self.unread(why))?;
+        let is_old = |at: &WallTime| at.unix_secs() + STALE < self.now.unix_secs();
+        replicas.retain(|replica| !said_at.get(&replica.beat.epoch).is_some_and(is_old));
         let mut active = None;
         let mut targets = Vec::new();
         for (member, record) in found {
@@ -118,7 +164,8 @@ impl Removal<'_> {
             if is_active && !force {
                 active.get_or_insert((member, record, age));
             } else {
-                targets.push(Target { member, record: Some(record) });
+                let (state, as_of) = (in_words(record.state), record.version);
+                targets.push(Target { who: Who::Member(member), state, as_of });
             }
         }
         match active {
@@ -139,26 +186,42 @@ impl Removal<'_> {
         }
     }
 
-    /// A record that cannot be read goes by its key alone, where somebody insists.
-    fn unreadable(
-        &self,
-        torn: &BTreeSet<(mcs_core::ids::ClusterId, UidTag)>,
-    ) -> Result<Vec<Target>, NotRemoved> {
+    /// A record that cannot be read goes by its key alone, where somebody insists; one of a later release, which may say that
+    /// it lives, only where its UID is given.
+    fn unreadable(&self, torn: &[(UidTag, Torn)]) -> Result<Vec<Target>, NotRemoved> {
         let DeleteCluster { clusterset, cluster, uid, force, .. } = self.args;
-        match uid {
-            Some(uid) if *force && torn.contains(&(cluster.clone(), UidTag::of(uid))) => {
-                let member =
-                    Member { clusterset: clusterset.clone(), cluster: cluster.clone(), uid: uid.clone() };
-                Ok(vec![Target { member, record: None }])
+        let (clusterset, cluster) = (clusterset.clone(), cluster.clone());
+        let who = match (torn, uid) {
+            (_, Some(uid)) if *force => Who::Member(Member { clusterset, cluster, uid: uid.clone() }),
+            ([(tag, Torn::Damaged)], None) if *force => Who::Key(*tag),
+            _ if torn.iter().any(|(_, why)| *why == Torn::Newer) => {
+                return Err(NotRemoved::Unreadable { clusterset, cluster });
             }
-            _ => Err(NotRemoved::Unreadable { clusterset: clusterset.clone(), cluster: cluster.clone() }),
-        }
+            _ if *force => {
+                let keys: Vec<_> = torn.iter().map(|(tag, _)| Who::Key(*tag).to_string()).collect();
+                let uids = keys.join(", ");
+                return Err(NotRemoved::Several { clusterset, cluster, uids });
+            }
+            _ => return Err(NotRemoved::Damaged { clusterset, cluster }),
+        };
+        Ok(vec![Target { who, state: "unreadable", as_of: Version::new(u64::MAX, u64::MAX) }])
+    }
+
+    /// Removes it; what is newer than what was looked at stands.
+    async fn remove(&self, Target { who, as_of, .. }: &Target) -> Result<Removed, NotRemoved> {
+        let DeleteCluster { clusterset, cluster, .. } = self.args;
+        let removed = match who {
+            Who::Member(member) => self.store.remove(member, *as_of).await,
+            Who::Key(tag) => self.store.remove_damaged(clusterset, cluster, *tag).await,
+        };
+        removed.map_err(|why| self.unfinished(why))
     }
 
     /// What goes with them.
     async fn size(&self, targets: &[Target]) -> Result<String, NotRemoved> {
         let (mut exports, mut endpoints, mut torn) = (0, 0, 0);
-        for Target { member, .. } in targets {
+        for Target { who, .. } in targets {
+            let Who::Member(member) = who else { return Ok("exports that nobody can count".to_owned()) };
             let read = self.store.exports(member, &Known::new()).await.map_err(|why| self.unread(why))?;
             exports += count(read.whole.len());
             endpoints += read.whole.values().map(|export| count(export.endpoints.len())).sum::<u64>();

@@ -14,10 +14,10 @@ use mcs_core::ids::{Epoch, ServiceKey};
 use mcs_core::model::{Export, MemberState, Protocol};
 use mcs_core::registry::Op;
 use mcs_core::replicas::{Beat, Renewal, UidTag};
-use mcs_core::time::WallMillis;
+use mcs_core::time::{Clock, ManualClock, WallMillis, WallTime};
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::convert::Member;
-use mcs_registry::store::{DynamoDb, MemberRecord, Store, Write};
+use mcs_registry::store::{DynamoDb, Exports, Known, MemberRecord, Store, Write};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::dynamodb::double::{Double, Fault, Options, Rule, TABLE};
 use mcs_runtime::dynamodb::{Action, Client, Settings};
@@ -126,7 +126,6 @@ async fn a_store_and_the_registry_over_it_tell_the_same() {
     let double = Double::start().await;
     let world = World::over(Arc::new(store(&double).await)).await;
     world.east_and_west_differ_and_west_falls_silent().await;
-    let by_registry = run(&["describe", "--clusterset=prod", &world.url_flag(), "-o", "json"]).await;
     let lists = |ran: &str| {
         let (_, ran) = ran.split_once("--- standard output\n").unwrap();
         let (json, _) = ran.split_once("--- standard error\n").unwrap();
@@ -142,11 +141,12 @@ async fn a_store_and_the_registry_over_it_tell_the_same() {
             .collect();
         (states, all["exports"].take(), all["imports"].take())
     };
-    // What a renewal and a verdict changed is written a moment later.
-    let wanted = lists(&by_registry);
-    let until_told = async {
-        while lists(&at_store(&double, &["describe", "--clusterset=prod", "-o", "json"]).await) != wanted {}
-    };
+    let describe = ["describe", "--clusterset=prod", "-o", "json"];
+    let url = world.url_flag();
+    let by_registry = async || lists(&run(&[&describe[..], &[&*url]].concat()).await);
+    let by_store = async || lists(&at_store(&double, &describe).await);
+    // What a renewal and a verdict changed is written a moment later, and may change after it was asked for.
+    let until_told = async { while by_store().await != by_registry().await {} };
     tokio::time::timeout(LIMIT, until_told).await.unwrap();
     let checked = run(&["check", &world.url_flag()]).await;
     assert!(checked.contains("shared with other registries, and up to date"), "{checked}");
@@ -174,13 +174,54 @@ async fn what_was_not_read_to_its_end_is_not_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_a_later_release_is_named_and_the_rest_shown() {
     let (double, _) = filled().await;
-    spoil(&double, "u-2").await;
+    // Field 15 is 1: the form that its reader must know.
+    spoil(&double, "u-2", &[0x78, 0x01]).await;
     let ran = at_store(&double, &["describe", "--clusterset=prod"]).await;
     assert_golden("stored-unreadable.table", &ran);
     assert_golden("delete-stored-unreadable", &delete(&double, "west", &["--yes", "--force"]).await);
     let unread = delete(&double, "west", &["--yes", "--force", "--uid=u-2"]).await;
     assert_golden("delete-stored-unread", &unread);
     assert_golden("delete-stored-absent", &delete(&double, "west", &["--yes"]).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_is_damaged_is_removed_by_its_key() {
+    let (double, store) = filled().await;
+    spoil(&double, "u-2", &[0xff; 8]).await;
+    assert_golden("stored-damaged.table", &at_store(&double, &["describe", "--clusterset=prod"]).await);
+    assert_golden("delete-stored-damaged", &delete(&double, "west", &["--yes"]).await);
+    assert_golden("delete-stored-damaged-forced", &delete(&double, "west", &["--yes", "--force"]).await);
+    assert_golden("delete-stored-absent", &delete(&double, "west", &["--yes", "--force"]).await);
+    let read = store.exports(&member("west", "u-2"), &Known::new()).await.unwrap();
+    assert_eq!(read, Exports::default());
+    assert_eq!(store.members(&"prod".parse().unwrap()).await.unwrap().whole.len(), 1, "east");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_broke_off_goes_on_when_it_is_run_again() {
+    let (double, store) = filled().await;
+    // The record goes first.
+    double.faults().add(Rule::new(Fault::Throttled).of(&[Action::DeleteItem]));
+    assert_golden("delete-stored-unfinished", &delete(&double, "west", &["--yes"]).await);
+    double.faults().clear();
+    assert_eq!(store.members(&"prod".parse().unwrap()).await.unwrap().removed.len(), 1);
+    assert_golden("delete-stored", &delete(&double, "west", &["--yes"]).await);
+    assert_golden("delete-stored-absent", &delete(&double, "west", &["--yes"]).await);
+}
+
+/// What it said of renewals stays in the table for a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beat_of_a_registry_that_ended_long_ago_keeps_no_cluster_active() {
+    let (double, store) = filled().await;
+    let (west, prod) = (member("west", "u-2"), "prod".parse().unwrap());
+    let now = SystemClock.wall().unix_secs();
+    for (seconds, golden) in [(9 * 60, "delete-stored-heard"), (11 * 60, "delete-stored")] {
+        let then = ManualClock::at(WallTime::from_unix_secs(now - seconds));
+        let of_then = DynamoDb::new(double.client().await, Arc::new(then));
+        store.retire(&prod, Epoch(10 << 96)).await.unwrap();
+        of_then.beat(&prod, &mk_beat(10, "eu-test-3", &[(&west, 29_999)])).await.unwrap();
+        assert_golden(golden, &delete(&double, "west", &["--yes"]).await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,19 +406,19 @@ async fn write(store: &DynamoDb, of: &Member, state: MemberState, exports: Vec<(
     store.write(of, puts.chain([Write::Member(record)]).collect()).await.unwrap();
 }
 
-/// Makes the record of a member be something that nobody can read.
-async fn spoil(double: &Double, uid: &str) {
+/// Makes the record of a member have this body.
+async fn spoil(double: &Double, uid: &str, body: &[u8]) {
     let tag = hex(UidTag::of(&uid.parse().unwrap()).0);
     let items = double.items(TABLE).await;
     let keys = items.iter().map(|item| (text(item, "pk"), text(item, "sk")));
     let (pk, sk) = keys.into_iter().find(|(_, sk)| sk.contains(&tag) && !sk.starts_with("E#")).unwrap();
-    let body = items.iter().find(|item| text(item, "pk") == pk && text(item, "sk") == sk).unwrap();
-    let attribute = body.as_object().unwrap().iter().find(|(_, value)| value.get("B").is_some()).unwrap().0;
+    let item = items.iter().find(|item| text(item, "pk") == pk && text(item, "sk") == sk).unwrap();
+    let attribute = item.as_object().unwrap().iter().find(|(_, value)| value.get("B").is_some()).unwrap().0;
     let client = double.client().await;
     let spoilt = client.sdk().update_item().table_name(TABLE);
     let spoilt = spoilt.key("pk", AttributeValue::S(pk)).key("sk", AttributeValue::S(sk));
     let spoilt = spoilt.update_expression("SET #body = :bad").expression_attribute_names("#body", attribute);
-    let bad = AttributeValue::B(Blob::new([0xff; 8]));
+    let bad = AttributeValue::B(Blob::new(body));
     spoilt.expression_attribute_values(":bad", bad).send().await.unwrap();
 }
 

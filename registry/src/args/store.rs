@@ -8,7 +8,7 @@ use mcs_core::ids::Region;
 use mcs_core::time::Clock;
 use mcs_core::timing::{MAX_LEASE, Timing};
 use mcs_runtime::args::duration;
-use mcs_runtime::dynamodb::{self, Flags, Limits, Settings};
+use mcs_runtime::dynamodb::{self, Flags, Limits, RegionName, Settings};
 use tracing::info;
 
 use crate::Replication;
@@ -39,7 +39,7 @@ pub struct StoreArgs {
     /// The AWS region of the table, and by that the region that this replica is in. Unset, it is what AWS's own tools
     /// take: `AWS_REGION`, the profile, the metadata service of the machine
     #[arg(long, value_name = "REGION")]
-    pub region: Option<Region>,
+    pub region: Option<RegionName>,
     /// Another endpoint of DynamoDB than that of the region, as for an emulator or a proxy
     #[arg(long, value_name = "URL", value_parser = dynamodb::endpoint)]
     pub dynamodb_endpoint: Option<String>,
@@ -106,7 +106,11 @@ impl StoreArgs {
     /// How this replica and others keep up with each other.
     pub(super) fn replication(&self) -> Replication {
         let Self { region, refresh_interval, replication_grace, .. } = self;
-        Replication { region: region.clone(), refresh_interval: *refresh_interval, grace: *replication_grace }
+        Replication {
+            region: region.as_ref().and_then(label),
+            refresh_interval: *refresh_interval,
+            grace: *replication_grace,
+        }
     }
 
     /// Opens the store; with the region that it is in, where that is known. Whether a table can be used is asked by who
@@ -125,7 +129,7 @@ impl StoreArgs {
             replication_grace: _,
         } = self;
         if store == Kind::Memory {
-            return Ok((Arc::new(Memory::default()), region));
+            return Ok((Arc::new(Memory::default()), region.as_ref().and_then(label)));
         }
         let settings = Settings {
             table: dynamodb_table.unwrap_or_else(|| DEFAULT_TABLE.to_owned()),
@@ -141,4 +145,9 @@ impl StoreArgs {
         info!(table = place.table, %region, endpoint = place.endpoint, "records are kept in a table");
         Ok((Arc::new(DynamoDb::new(client, clock)), Some(region)))
     }
+}
+
+/// A region as clusters and replicas are labelled with it: each name of one is a label.
+fn label(region: &RegionName) -> Option<Region> {
+    Region::new(region.as_str()).ok()
 }

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
-use mcs_core::ids::{ClusterId, ClusterUid};
-use mcs_core::registry::{Differing, Forgotten, Keys, Learnt, Read, Recorded, Rewrite, Who};
+use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
+use mcs_core::registry::{self, Differing, Forgotten, Keys, Learnt, Read, Recorded, Rewrite, Who};
+use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use tracing::{debug, info};
 
 use super::Shared;
-use super::todo::Todo;
-use crate::clusterset::Clusterset;
-use crate::store::{Calls, Exports, Failed, Held, Known, MemberRecord, Members};
+use super::todo::Job;
+use crate::clusterset::{Clusterset, State};
+use crate::store::{Calls, Exports, Failed, Found, Held, MemberRecord, Members};
 
 /// So many members are read at once: the reads of one take turns.
 const AT_ONCE: usize = 8;
@@ -25,88 +26,80 @@ pub(super) struct Done {
     pub(super) rewritten: usize,
     /// Exports that were torn.
     pub(super) torn: usize,
-    /// Whether there is more to read at once.
-    pub(super) more: bool,
     /// Whether the records of all members were read.
     pub(super) all: bool,
 }
 
 impl Clusterset {
-    /// Reads what is to be read, if there is something. What could not be read is to be read again.
-    pub(super) async fn read_todo(&self, shared: &Shared, calls: &Calls) -> Result<Option<Done>, Failed> {
-        let todo = self.take_todo(shared);
-        if todo.is_empty() {
-            return Ok(None);
-        }
-        let Todo { all, mut members } = todo;
-        let mut done = Done { all, ..Done::default() };
-        if all {
-            match self.compare(shared, calls).await {
-                Ok(Differing { read, rewrite }) => {
-                    let rewritten = self.rewrite_all(rewrite);
-                    done.rewritten += rewritten.len();
-                    // Where the record was lost or overwritten, exports may have been, too.
-                    let all = read.into_iter().chain(rewritten).map(|who| (who, Keys::All));
-                    members.extend(all);
-                }
-                Err(failed) => {
-                    shared.reads().todo.put_back(Todo { all: true, members });
-                    return Err(failed);
-                }
-            }
-        }
-        let reads = members.into_iter().map(|(who, keys)| async move {
-            let read = self.read_member(calls, &who, &keys).await;
-            (who, keys, read)
-        });
-        let mut reads = futures::stream::iter(reads).buffer_unordered(AT_ONCE);
-        let mut failure = None;
-        while let Some((who, keys, read)) = reads.next().await {
-            match read {
-                Ok(of_one) => {
-                    done.again |= of_one.again;
-                    done.rewritten += of_one.rewritten;
-                    done.torn += of_one.torn;
-                    if of_one.rewritten > 0 && keys != Keys::All {
-                        shared.reads().todo.read(who, Keys::All);
-                        done.more = true;
-                    }
-                }
-                Err(failed) => {
-                    debug!(
-                        clusterset = %self.id(), cluster = %who.cluster, error = %failed,
-                        "records of a cluster cannot be read"
-                    );
-                    // What cannot be read of it is so until somebody writes it again, who says so then.
-                    if !matches!(failed, Failed::Unreadable { .. }) {
-                        shared.reads().todo.read(who, keys);
-                        failure = Some(failed);
-                    }
-                }
-            }
-        }
-        failure.map_or(Ok(Some(done)), Err)
-    }
-
-    fn take_todo(&self, shared: &Shared) -> Todo {
+    /// What is to be begun now.
+    pub(super) fn next_jobs(&self, shared: &Shared) -> Vec<Job> {
         let now = self.clock().elapsed();
         let mut reads = shared.reads();
         if !reads.heard {
-            return Todo::default();
+            return Vec::new();
         }
-        let mut todo = std::mem::take(&mut reads.todo);
-        todo.all |= reads.compare_at.has_passed(now);
-        todo
+        if reads.compare_at.has_passed(now) {
+            reads.queue.todo.all = true;
+            // If it fails, it has a pause of its own.
+            reads.compare_at = now + self.compares_in();
+        }
+        reads.queue.next(now, AT_ONCE)
+    }
+
+    /// Reads what is to be read.
+    pub(super) async fn read_job(&self, shared: &Shared, calls: &Calls, job: &Job) -> Result<Done, Failed> {
+        match job {
+            Job::All => {
+                let Differing { read, rewrite, remove } = self.compare(shared, calls).await?;
+                let rewritten = self.rewrite_all(rewrite);
+                let done = Done { all: true, rewritten: rewritten.len(), ..Done::default() };
+                self.remove_again(remove);
+                let mut reads = shared.reads();
+                // Where the record was lost or overwritten, exports may have been, too.
+                for who in read.into_iter().chain(rewritten) {
+                    reads.queue.todo.read(who, Keys::All);
+                }
+                Ok(done)
+            }
+            Job::Member(who, keys) => {
+                let limit = calls.read_limit();
+                let read = tokio::time::timeout(limit, self.read_member(calls, who, keys)).await;
+                let done = match read.unwrap_or(Err(Failed::TimedOut { limit })) {
+                    Ok(done) => done,
+                    Err(failed) => {
+                        debug!(
+                            clusterset = %self.id(), cluster = %who.cluster, error = %failed,
+                            "records of a cluster cannot be read"
+                        );
+                        // What cannot be read of it is so until somebody writes it again, who says so then.
+                        return match failed {
+                            Failed::Unreadable { .. } => Ok(Done::default()),
+                            failed => Err(failed),
+                        };
+                    }
+                };
+                if done.rewritten > 0 && *keys != Keys::All {
+                    shared.reads().queue.todo.read(who.clone(), Keys::All);
+                }
+                Ok(done)
+            }
+        }
     }
 
     /// Reads the records of all members, and compares them with what is held.
     async fn compare(&self, shared: &Shared, calls: &Calls) -> Result<Differing, Failed> {
-        let Members { whole, torn } = calls.members(self.id()).await?;
+        let Members { whole, removed, torn } = calls.members(self.id()).await?;
+        let torn = torn.into_keys().collect();
         shared.reads().compare_at = self.clock().elapsed() + self.compares_in();
         let recorded =
             |(member, record): (Member, MemberRecord)| (member.cluster.clone(), recorded(member.uid, record));
         let directory: Vec<_> = whole.into_iter().map(recorded).collect();
-        Ok(self.learned(|state, now| state.registry.differing(&directory, &torn, now)))
+        Ok(self.learned(|state, now| {
+            for (Member { cluster, uid, .. }, as_of) in removed {
+                state.registry.was_removed(&Who { cluster, uid }, as_of, now);
+            }
+            state.registry.differing(&directory, &torn, now)
+        }))
     }
 
     /// Reads one member.
@@ -114,26 +107,38 @@ impl Clusterset {
         let member =
             Member { clusterset: self.id().clone(), cluster: who.cluster.clone(), uid: who.uid.clone() };
         // The record is written last, so what is read after it is at least as new.
-        let Some(record) = calls.member(&member).await? else {
-            let Forgotten { gone, rewrite } =
-                self.learned(|state, now| state.registry.forget(&who.cluster, &who.uid, now));
+        let found = calls.member(&member).await?;
+        let Some(Found::Record(record)) = found else {
+            let forget = |state: &mut State, now| match found {
+                Some(Found::Removed(as_of)) if state.registry.was_removed(who, as_of, now) => {
+                    Forgotten { gone: true, rewrite: Rewrite::default() }
+                }
+                _ => state.registry.forget(&who.cluster, &who.uid, now),
+            };
+            let Forgotten { gone, rewrite } = self.learned(forget);
             debug!(clusterset = %self.id(), cluster = %who.cluster, gone, "store has no record of a cluster");
             return Ok(Done { rewritten: self.rewrite(&who.cluster, &who.uid, rewrite), ..Done::default() });
         };
         let read = match keys {
             Keys::Record => Read::Some { read: BTreeMap::new(), torn: BTreeSet::new() },
             Keys::All => {
-                let Exports { whole, torn } = calls.exports(&member, &self.held_of(who)).await?;
+                let held = self.held_of(who, |held| held.exports().clone());
+                let Exports { whole, torn } = calls.exports(&member, &held).await?;
                 Read::All { whole, torn }
             }
             Keys::Some(keys) => {
-                let held = self.held_of(who);
+                let held = |key: &ServiceKey| self.held_of(who, |held| held.exports().get(key).cloned());
+                let export = async |key: &ServiceKey| {
+                    let read = calls.export(&member, key, held(key).as_ref()).await;
+                    read.map(|read| (key.clone(), read))
+                };
+                let mut reads = futures::stream::iter(keys.iter().map(export)).buffer_unordered(AT_ONCE);
                 let (mut read, mut torn) = (BTreeMap::new(), BTreeSet::new());
-                for key in keys {
-                    match calls.export(&member, key, held.get(key)).await? {
-                        Some(Held::Whole(export)) => drop(read.insert(key.clone(), Some(export))),
-                        Some(Held::Torn) => drop(torn.insert(key.clone())),
-                        None => drop(read.insert(key.clone(), None)),
+                while let Some((key, found)) = reads.next().await.transpose()? {
+                    match found {
+                        Some(Held::Whole(export)) => drop(read.insert(key, Some(export))),
+                        Some(Held::Torn) => drop(torn.insert(key)),
+                        None => drop(read.insert(key, None)),
                     }
                 }
                 Read::Some { read, torn }
@@ -150,11 +155,19 @@ impl Clusterset {
     }
 
     /// What is held of a cluster: the store need not read what of it stands.
-    fn held_of(&self, who: &Who) -> Known {
+    fn held_of<T: Default>(&self, who: &Who, look: impl FnOnce(&registry::Member) -> T) -> T {
         self.unsaved(|_, registry| {
             let held = registry.member(&who.cluster).filter(|held| *held.uid() == who.uid);
-            held.map(|held| held.exports().clone()).unwrap_or_default()
+            held.map(look).unwrap_or_default()
         })
+    }
+
+    /// Notes that clusters are to be removed again.
+    fn remove_again(&self, remove: BTreeMap<Who, Version>) {
+        for (Who { cluster, uid }, as_of) in remove {
+            info!(clusterset = %self.id(), %cluster, %uid, "store has a cluster again that was removed: it is removed again");
+            self.unsaved(|unsaved, _| unsaved.remove_again(&cluster, uid, as_of));
+        }
     }
 
     fn rewrite_all(&self, rewrites: BTreeMap<ClusterId, Rewrite>) -> Vec<Who> {
@@ -175,7 +188,10 @@ impl Clusterset {
             clusterset = %self.id(), %cluster, exports = rewrite.keys.len(), record = rewrite.record,
             "store lost what was written of a cluster, or holds older: it is written again"
         );
-        self.unsaved(|unsaved, _| unsaved.again(cluster, uid, rewrite.keys));
+        self.unsaved(|unsaved, registry| {
+            let as_of = registry.member(cluster).map(registry::Member::version).unwrap_or_default();
+            unsaved.again(cluster, uid, as_of, rewrite.keys);
+        });
         1
     }
 }

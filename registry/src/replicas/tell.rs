@@ -3,20 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcs_core::registry::{self, Registry};
 use mcs_runtime::clock::sleep_until;
+use mcs_runtime::shutdown::Drain;
 use tracing::{debug, info, warn};
 
 use super::Loop;
 use crate::keeper::Trouble;
 use crate::news::APART;
+use crate::unsaved::Unsaved;
 
 /// The records of each member are written again this often: a store keeps them for more than a week.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Loop {
-    /// Writes renewals when they are due, until the clusterset is forgotten.
-    pub(super) async fn beats(&self) {
-        loop {
+    /// Writes renewals when they are due, until the clusterset is forgotten or the drain; then it takes them back. What is
+    /// being written then is waited for, so that it does not come after.
+    pub(super) async fn beats(&self, shutdown: &Drain) {
+        while !shutdown.is_draining() {
             let Some(clusterset) = self.clusterset.upgrade() else { return };
             let Some(shared) = clusterset.shared() else { return };
             if let Some(beat) = clusterset.due_beat(shared) {
@@ -33,8 +37,12 @@ impl Loop {
                 }
             }
             drop(clusterset);
-            self.signals.beat.notified().await;
+            tokio::select! {
+                () = self.signals.beat.notified() => {}
+                () = shutdown.draining() => {}
+            }
         }
+        self.retires().await;
     }
 
     /// Writes what changed here, until the clusterset is forgotten.
@@ -81,7 +89,12 @@ impl Loop {
             for member in clusterset.served() {
                 match self.keeper.calls().fading(&member).await {
                     Ok(keys) => {
-                        clusterset.unsaved(|unsaved, _| unsaved.again(&member.cluster, &member.uid, keys))
+                        let again = |unsaved: &mut Unsaved, registry: &Registry| {
+                            let held = registry.member(&member.cluster);
+                            let as_of = held.map(registry::Member::version).unwrap_or_default();
+                            unsaved.again(&member.cluster, &member.uid, as_of, keys);
+                        };
+                        clusterset.unsaved(again);
                     }
                     Err(failed) => {
                         let (clusterset, cluster) = (&member.clusterset, &member.cluster);
@@ -113,7 +126,7 @@ impl Loop {
     }
 
     /// The process ends: the others need not wait for what it says of a verdict.
-    pub(super) async fn retires(&self) {
+    async fn retires(&self) {
         let Some(clusterset) = self.clusterset.upgrade() else { return };
         let (id, epoch) = (clusterset.id(), clusterset.epoch());
         if let Err(failed) = self.keeper.calls().retire(id, epoch).await {

@@ -1,8 +1,12 @@
-//! What is to be read of a clusterset.
+//! What is to be read of a clusterset, and what of it is being read.
+//!
+//! What takes long or fails keeps nothing else from being read: each member is one job, so is the comparison of all
+//! records, and each has pauses of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mcs_core::registry::{Keys, Who};
+use mcs_core::time::Timestamp;
 
 /// What is to be read.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,9 +50,133 @@ impl Todo {
     }
 }
 
+/// One read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Of the records of all members.
+    All,
+    /// Of one member.
+    Member(Who, Keys),
+}
+
+/// What failed.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    failures: u32,
+    until: Timestamp,
+}
+
+/// What is to be read, what is being read, and what waits since it failed.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) todo: Todo,
+    is_comparing: bool,
+    reading: BTreeSet<Who>,
+    /// None stands for all members.
+    pauses: BTreeMap<Option<Who>, Pause>,
+    /// Whether the records of all members were read once, and one of them or nothing at all had to be read besides.
+    compared: bool,
+    read: bool,
+}
+
+impl Queue {
+    /// Everything is to be read.
+    pub(crate) fn everything() -> Self {
+        Self { todo: Todo::everything(), ..Self::default() }
+    }
+
+    /// Whether there is something to begin at `now`.
+    pub(crate) fn has_next(&self, now: Timestamp) -> bool {
+        (self.todo.all && self.may_compare(now))
+            || self.todo.members.keys().any(|who| self.may_read(who, now))
+    }
+
+    fn may_compare(&self, now: Timestamp) -> bool {
+        !self.is_comparing && self.is_over(&None, now)
+    }
+
+    fn may_read(&self, who: &Who, now: Timestamp) -> bool {
+        !self.reading.contains(who) && self.is_over(&Some(who.clone()), now)
+    }
+
+    fn is_over(&self, of: &Option<Who>, now: Timestamp) -> bool {
+        self.pauses.get(of).is_none_or(|pause| pause.until.has_passed(now))
+    }
+
+    /// Begins what may be begun at `now`, so that no more than `most` members are read at once.
+    pub(crate) fn next(&mut self, now: Timestamp, most: usize) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        if self.todo.all && self.may_compare(now) {
+            (self.todo.all, self.is_comparing) = (false, true);
+            jobs.push(Job::All);
+        }
+        let room = most.saturating_sub(self.reading.len());
+        let may: Vec<Who> =
+            self.todo.members.keys().filter(|who| self.may_read(who, now)).take(room).cloned().collect();
+        for who in may {
+            let Some(keys) = self.todo.members.remove(&who) else { continue };
+            self.reading.insert(who.clone());
+            jobs.push(Job::Member(who, keys));
+        }
+        jobs
+    }
+
+    /// A job is done.
+    pub(crate) fn is_done(&mut self, job: &Job) {
+        let of = self.ended(job);
+        self.pauses.remove(&of);
+        match job {
+            Job::All => self.compared = true,
+            Job::Member(..) => self.read = true,
+        }
+    }
+
+    /// A job failed: it is made again after a pause, which `pause` says by how often it failed in turn.
+    pub(crate) fn has_failed(&mut self, job: Job, pause: impl FnOnce(u32) -> Timestamp) {
+        let of = self.ended(&job);
+        let failures = self.pauses.get(&of).map_or(0, |pause| pause.failures) + 1;
+        self.pauses.insert(of, Pause { failures, until: pause(failures) });
+        match job {
+            Job::All => self.todo.all = true,
+            Job::Member(who, keys) => self.todo.read(who, keys),
+        }
+    }
+
+    fn ended(&mut self, job: &Job) -> Option<Who> {
+        match job {
+            Job::All => {
+                self.is_comparing = false;
+                None
+            }
+            Job::Member(who, _) => {
+                self.reading.remove(who);
+                Some(who.clone())
+            }
+        }
+    }
+
+    /// When, after `now`, something that failed is to be tried again, if something is. What may be tried now waits for another
+    /// job to end.
+    pub(crate) fn wakes_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.pauses.values().map(|pause| pause.until).filter(|until| !until.has_passed(now)).min()
+    }
+
+    /// Whether nothing is to be read, is being read or has failed.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.todo.is_empty() && !self.is_comparing && self.reading.is_empty() && self.pauses.is_empty()
+    }
+
+    /// Whether all was read that can be: what failed so far is not waited for, unless everything did.
+    pub(crate) fn is_read_once(&self) -> bool {
+        let has_failed = |who: &Who| self.pauses.contains_key(&Some(who.clone()));
+        let waiting = self.todo.members.keys().chain(&self.reading);
+        self.compared && (self.read || self.pauses.is_empty()) && waiting.into_iter().all(has_failed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
 
@@ -56,6 +184,21 @@ mod tests {
 
     fn key(name: &str) -> ServiceKey {
         ServiceKey::new("shop", name).unwrap()
+    }
+
+    fn who(name: &str) -> Who {
+        Who {
+            cluster: ClusterId::new(name).unwrap(),
+            uid: ClusterUid::new(format!("uid-of-{name}")).unwrap(),
+        }
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn of(name: &str) -> Job {
+        Job::Member(who(name), Keys::All)
     }
 
     /// What two readings name of one member is read once.
@@ -73,14 +216,12 @@ mod tests {
             (Keys::Record, Keys::All, Keys::All),
             (Keys::All, Keys::Record, Keys::All),
         ];
-        let uid = || ClusterUid::new("uid-of-east").unwrap();
-        let east = || Who { cluster: ClusterId::new("east").unwrap(), uid: uid() };
         for (first, second, joined) in cases {
             let mut todo = Todo::default();
             assert!(todo.is_empty());
-            todo.read(east(), first.clone());
-            todo.put_back(Todo { all: false, members: BTreeMap::from([(east(), second.clone())]) });
-            assert_eq!(todo.members, BTreeMap::from([(east(), joined)]), "{first:?} {second:?}");
+            todo.read(who("east"), first.clone());
+            todo.put_back(Todo { all: false, members: BTreeMap::from([(who("east"), second.clone())]) });
+            assert_eq!(todo.members, BTreeMap::from([(who("east"), joined)]), "{first:?} {second:?}");
         }
     }
 
@@ -90,5 +231,65 @@ mod tests {
         todo.put_back(Todo::everything());
         assert_eq!(todo, Todo::everything());
         assert!(!todo.is_empty());
+    }
+
+    #[test]
+    fn a_member_that_is_being_read_is_read_again_afterwards_and_no_other_waits_for_it() {
+        let mut queue = Queue::default();
+        queue.todo.read(who("east"), Keys::All);
+        assert_eq!(queue.next(at(0), 8), [of("east")]);
+        queue.todo.read(who("east"), Keys::All);
+        queue.todo.read(who("west"), Keys::All);
+        queue.todo.all = true;
+        assert!(queue.has_next(at(0)));
+        assert_eq!(queue.next(at(0), 8), [Job::All, of("west")]);
+        assert!(!queue.has_next(at(0)) && !queue.is_settled());
+        for job in [Job::All, of("west"), of("east")] {
+            queue.is_done(&job);
+        }
+        assert_eq!(queue.next(at(0), 8), [of("east")]);
+        queue.is_done(&of("east"));
+        assert!(queue.is_settled() && queue.is_read_once());
+    }
+
+    #[test]
+    fn so_many_members_are_read_at_once() {
+        let mut queue = Queue::default();
+        for name in ["a", "b", "c"] {
+            queue.todo.read(who(name), Keys::All);
+        }
+        assert_eq!(queue.next(at(0), 2), [of("a"), of("b")]);
+        assert_eq!(queue.next(at(0), 2), []);
+        queue.is_done(&of("b"));
+        assert_eq!(queue.next(at(0), 2), [of("c")]);
+    }
+
+    #[test]
+    fn what_failed_has_a_pause_of_its_own() {
+        let mut queue = Queue::everything();
+        assert_eq!(queue.next(at(0), 8), [Job::All]);
+        queue.todo.read(who("east"), Keys::All);
+        queue.todo.read(who("west"), Keys::All);
+        queue.is_done(&Job::All);
+        queue.next(at(0), 8);
+        let mut seen = Vec::new();
+        for seconds in [0, 1] {
+            queue.has_failed(of("east"), |failures| {
+                seen.push(failures);
+                at(seconds + 1)
+            });
+            assert_eq!(
+                (queue.has_next(at(seconds)), queue.wakes_at(at(seconds))),
+                (false, Some(at(seconds + 1)))
+            );
+            assert!(!queue.is_read_once(), "nothing was read yet");
+            assert_eq!(queue.next(at(seconds + 1), 8), [of("east")]);
+            assert_eq!(queue.wakes_at(at(seconds + 1)), None, "it is being read");
+        }
+        assert_eq!(seen, [1, 2]);
+        queue.is_done(&of("west"));
+        assert!(queue.is_read_once() && !queue.is_settled(), "all but what fails");
+        queue.is_done(&of("east"));
+        assert!(queue.is_settled());
     }
 }

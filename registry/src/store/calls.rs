@@ -11,7 +11,7 @@ use mcs_core::timing::Timing;
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 
-use super::{Exports, Failed, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote};
+use super::{Exports, Failed, Found, Held, Known, Members, Removed, Replica, Store, Write, Wrote};
 use crate::metrics::Metrics;
 
 /// A store that is asked with a limit.
@@ -31,6 +31,11 @@ impl Calls {
     /// Whether other registries may have written what is read.
     pub(crate) fn is_shared(&self) -> bool {
         self.store.is_shared()
+    }
+
+    /// How long all reads of one member may take together, as one of them may.
+    pub(crate) fn read_limit(&self) -> Duration {
+        self.timing.store_read_limit()
     }
 
     /// What is counted.
@@ -54,7 +59,7 @@ impl Calls {
         self.call("members", self.timing.store_read_limit(), self.store.members(clusterset)).await
     }
 
-    pub(crate) async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed> {
+    pub(crate) async fn member(&self, member: &Member) -> Result<Option<Found>, Failed> {
         self.call("member", self.timing.store_limit(), self.store.member(member)).await
     }
 

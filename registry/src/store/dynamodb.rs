@@ -35,11 +35,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use mcs_core::ids::{ClustersetId, Epoch, ServiceKey};
-use mcs_core::model::{EndpointSet, Export};
+use mcs_core::ids::{ClusterId, ClustersetId, Epoch, ServiceKey};
+use mcs_core::model::{EndpointSet, Export, MemberState};
 use mcs_core::rate::Rate;
-use mcs_core::replicas::{Beat, News};
-use mcs_core::time::{Clock, Timestamp};
+use mcs_core::replicas::{Beat, News, UidTag};
+use mcs_core::time::{Clock, Timestamp, WallTime};
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_runtime::dynamodb::{Class, Client, Item, PROBED};
@@ -51,7 +51,7 @@ use self::codec::{Endpoints, Index, Laid, Named, Now, Order, Put, Row, Unreadabl
 use self::keys::{Key, Said};
 use self::pieces::Digest;
 use self::table::{Fresh, Table};
-use super::{Exports, Failed, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote};
+use super::{Exports, Failed, Found, Held, Known, Members, Removed, Replica, Store, Torn, Write, Wrote};
 
 /// So many exports of one call are written at once.
 const SIDE_BY_SIDE: usize = 16;
@@ -96,6 +96,9 @@ struct InPieces {
     held: BTreeMap<Digest, Vec<u8>>,
 }
 
+/// What a replica said: how often it had said something, and the item.
+type SaidItem = (u64, Result<Row, Unreadable>);
+
 impl DynamoDb {
     /// The records in the table of `client`. `clock` says when they go if nobody writes them again.
     pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
@@ -139,7 +142,12 @@ impl DynamoDb {
                 self.table.delete(Class::Bulk, key, version.into()).await
             }
             Write::Member(record) => {
-                self.table.put(Class::Bulk, codec::record_row(member, &record, self.now())).await
+                let row = codec::record_row(member, &record, self.now());
+                // Nobody who serves a member thinks so of it.
+                match record.state {
+                    MemberState::Expired => self.table.put_unless_removed(Class::Bulk, row).await,
+                    _ => self.table.put(Class::Bulk, row).await,
+                }
             }
         }
     }
@@ -266,23 +274,47 @@ impl DynamoDb {
         Ok(told.collect())
     }
 
+    /// Removes what a member exports, up to this order; says how many exports that were.
+    async fn remove_exports(&self, pk: String, order: Order) -> Result<usize, Failed> {
+        self.begun(|begun| begun.retain(|key, _| key.pk != pk));
+        let (mut exports, mut after) = (0, None);
+        loop {
+            let (page, next) = self.table.keys(pk.clone(), keys::EXPORT, after).await?;
+            let deleted =
+                stream::iter(page.into_iter().map(|key| self.table.delete(Class::Bulk, key, order)));
+            let deleted: Vec<Wrote> = deleted.buffer_unordered(SIDE_BY_SIDE).try_collect().await?;
+            exports += deleted.into_iter().filter(|wrote| *wrote == Wrote::Taken).count();
+            if next.is_none() {
+                return Ok(exports);
+            }
+            after = next;
+        }
+    }
+
+    /// What one replica says. An item that cannot be read is one that says nothing: the replica has heard nobody and has read
+    /// of nobody, and of its news all were missed. So the others wait for it for as long as it lives, and no longer.
     fn replica(
         &self,
         clusterset: &ClustersetId,
         epoch: Epoch,
-        said: &BTreeMap<Said, Row>,
-    ) -> Result<Option<Replica>, Failed> {
-        let unreadable = |what| {
-            move |problem: Unreadable| {
-                let Key { pk, sk } = keys::said(clusterset, epoch, what);
-                self.log_unreadable(&pk, &sk, &problem);
-                self.cannot_read(&pk, &sk, &problem)
-            }
+        mut said: BTreeMap<Said, SaidItem>,
+    ) -> Option<Replica> {
+        let unread = |what, problem: &Unreadable| {
+            let Key { pk, sk } = keys::said(clusterset, epoch, what);
+            self.log_unreadable(&pk, &sk, problem);
         };
-        let Some(beat) = said.get(&Said::Beat) else { return Ok(None) };
-        let beat = codec::read_beat(epoch, beat).map_err(unreadable(Said::Beat))?;
-        let news = said.get(&Said::News).map(|row| codec::read_news(epoch, row));
-        Ok(Some(Replica { beat, news: news.transpose().map_err(unreadable(Said::News))? }))
+        let (number, row) = said.remove(&Said::Beat)?;
+        let beat = row.and_then(|row| codec::read_beat(epoch, &row)).unwrap_or_else(|problem| {
+            unread(Said::Beat, &problem);
+            codec::unread_beat(epoch, number)
+        });
+        let news = said.remove(&Said::News).map(|(end, row)| {
+            row.and_then(|row| codec::read_news(epoch, &row)).unwrap_or_else(|problem| {
+                unread(Said::News, &problem);
+                News { epoch, first: end, entries: Vec::new() }
+            })
+        });
+        Some(Replica { beat, news })
     }
 
     fn cannot_read(&self, pk: &str, sk: &str, problem: &Unreadable) -> Failed {
@@ -317,29 +349,48 @@ impl Store for DynamoDb {
         Ok(wrote)
     }
 
-    /// The record goes last: while it is there, whoever repeats this goes on with what is left. Pieces are left to the table,
-    /// so that no reader misses one.
+    /// That it was removed comes first, in place of the record: nobody is to see a record whose exports were lost. Pieces are
+    /// left to the table, so that no reader misses one.
     async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
         let (order, record) = (Order::from(as_of), keys::record(member));
         let standing = self.table.get(Class::Bulk, record.clone(), Fresh::Now).await?;
-        if standing.and_then(|item| Row::read(item).ok()?.order).is_some_and(|standing| standing > order) {
+        let is_there = standing.is_some();
+        // What cannot be read has an order that says nothing.
+        let standing = standing.and_then(|item| Row::read(item).ok()?.order);
+        if standing.is_some_and(|standing| standing > order) {
             return Ok(Removed::Newer);
         }
-        let pk = keys::exports_of(member);
-        self.begun(|begun| begun.retain(|key, _| key.pk != pk));
-        let (mut exports, mut after) = (0, None);
-        loop {
-            let (page, next) = self.table.keys(pk.clone(), keys::EXPORT, after).await?;
-            let deleted =
-                stream::iter(page.into_iter().map(|key| self.table.delete(Class::Bulk, key, order)));
-            let deleted: Vec<Wrote> = deleted.buffer_unordered(SIDE_BY_SIDE).try_collect().await?;
-            exports += deleted.into_iter().filter(|wrote| *wrote == Wrote::Taken).count();
-            if next.is_none() {
-                break;
+        let marked = match standing {
+            Some(standing) => {
+                let row = codec::removed_row(member, standing.version(), self.now());
+                self.table.put(Class::Bulk, row).await?
             }
-            after = next;
+            None if is_there => self.table.delete(Class::Bulk, record, order).await?,
+            None => Wrote::Taken,
+        };
+        if marked == Wrote::Older {
+            return Ok(Removed::Newer);
         }
-        match self.table.delete(Class::Bulk, record, order).await? {
+        let exports = self.remove_exports(keys::exports_of(member), order).await?;
+        Ok(Removed::Gone { exports })
+    }
+
+    async fn remove_damaged(
+        &self,
+        clusterset: &ClustersetId,
+        cluster: &ClusterId,
+        tag: UidTag,
+    ) -> Result<Removed, Failed> {
+        let (key, all) = (keys::record_of(clusterset, cluster, tag), Order::LAST);
+        if let Some(item) = self.table.get(Class::Bulk, key.clone(), Fresh::Now).await? {
+            match Row::read(item).and_then(|row| codec::read_record(clusterset, &row)) {
+                // It was written anew since, or by a later release.
+                Ok(_) | Err(Unreadable::Newer { .. }) => return Ok(Removed::Newer),
+                Err(_) => {}
+            }
+        }
+        let exports = self.remove_exports(keys::exports_in(clusterset, cluster, tag), all).await?;
+        match self.table.delete(Class::Bulk, key, all).await? {
             Wrote::Taken => Ok(Removed::Gone { exports }),
             Wrote::Older => Ok(Removed::Newer),
         }
@@ -351,25 +402,30 @@ impl Store for DynamoDb {
         for item in self.table.query(Class::Bulk, pk.clone(), None, Fresh::Soon).await? {
             let sk = codec::sort_key(&item);
             match Row::read(item).and_then(|row| codec::read_record(clusterset, &row)) {
-                Ok(read) => members.whole.push(read),
+                Ok((member, Found::Record(record))) => members.whole.push((member, record)),
+                Ok((member, Found::Removed(as_of))) => members.removed.push((member, as_of)),
                 Err(problem) => {
                     self.log_unreadable(&pk, &sk, &problem);
                     // One that cannot even be named may be of a cluster that would be missed.
                     let named = keys::read_record(&sk).ok_or_else(|| self.cannot_read(&pk, &sk, &problem))?;
-                    members.torn.insert(named);
+                    let torn = match problem {
+                        Unreadable::Newer { .. } => Torn::Newer,
+                        _ => Torn::Damaged,
+                    };
+                    members.torn.insert(named, torn);
                 }
             }
         }
         Ok(members)
     }
 
-    async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed> {
+    async fn member(&self, member: &Member) -> Result<Option<Found>, Failed> {
         let key = keys::record(member);
         let Some(item) = self.table.get(Class::Bulk, key.clone(), Fresh::Soon).await? else {
             return Ok(None);
         };
         match Row::read(item).and_then(|row| codec::read_record(&member.clusterset, &row)) {
-            Ok((_, record)) => Ok(Some(record)),
+            Ok((_, found)) => Ok(Some(found)),
             Err(problem) => {
                 self.log_unreadable(&key.pk, &key.sk, &problem);
                 Err(self.cannot_read(&key.pk, &key.sk, &problem))
@@ -458,18 +514,24 @@ impl Store for DynamoDb {
 
     async fn replicas(&self, clusterset: &ClustersetId) -> Result<Vec<Replica>, Failed> {
         let pk = keys::said_in(clusterset);
-        let mut replicas: BTreeMap<Epoch, BTreeMap<Said, Row>> = BTreeMap::new();
+        let mut replicas: BTreeMap<Epoch, BTreeMap<Said, SaidItem>> = BTreeMap::new();
         for item in self.table.query(Class::Urgent, pk.clone(), None, Fresh::Soon).await? {
             let sk = codec::sort_key(&item);
             let Some((said, epoch)) = keys::read_said(&sk) else { continue };
-            let row = Row::read(item).map_err(|problem| {
-                self.log_unreadable(&pk, &sk, &problem);
-                self.cannot_read(&pk, &sk, &problem)
-            });
-            replicas.entry(epoch).or_default().insert(said, row?);
+            let number = codec::number_of(&item);
+            replicas.entry(epoch).or_default().insert(said, (number, Row::read(item)));
         }
-        let read = replicas.into_iter().map(|(epoch, said)| self.replica(clusterset, epoch, &said));
-        read.filter_map(Result::transpose).collect()
+        let read = replicas.into_iter().map(|(epoch, said)| self.replica(clusterset, epoch, said));
+        Ok(read.flatten().collect())
+    }
+
+    async fn said_at(&self, clusterset: &ClustersetId) -> Result<BTreeMap<Epoch, WallTime>, Failed> {
+        let items = self.table.query(Class::Urgent, keys::said_in(clusterset), None, Fresh::Soon).await?;
+        let said_at = |item: &Item| match keys::read_said(&codec::sort_key(item))? {
+            (Said::Beat, epoch) => Some((epoch, codec::said_at(item)?)),
+            (Said::News, _) => None,
+        };
+        Ok(items.iter().filter_map(said_at).collect())
     }
 
     async fn beat(&self, clusterset: &ClustersetId, beat: &Beat) -> Result<(), Failed> {

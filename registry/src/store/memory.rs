@@ -12,7 +12,9 @@ use mcs_core::replicas::{Beat, News};
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 
-use super::{Exports, Failed, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote};
+use super::{
+    Exports, Failed, Found, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote,
+};
 
 /// Records in memory.
 #[derive(Debug, Default)]
@@ -97,11 +99,11 @@ impl Store for Memory {
             let of = members.iter().filter(|(member, _)| member.clusterset == *clusterset);
             of.filter_map(|(member, records)| Some((member.clone(), records.member.clone()?))).collect()
         });
-        Ok(Members { whole, torn: BTreeSet::new() })
+        Ok(Members { whole, ..Members::default() })
     }
 
-    async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed> {
-        Ok(self.with(|members| members.get(member)?.member.clone()))
+    async fn member(&self, member: &Member) -> Result<Option<Found>, Failed> {
+        Ok(self.with(|members| members.get(member)?.member.clone()).map(Found::Record))
     }
 
     async fn exports(&self, member: &Member, _: &Known) -> Result<Exports, Failed> {

@@ -33,7 +33,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 
 #[test]
 fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
-    let cases: [(&[&str], &str); 33] = [
+    let cases: [(&[&str], &str); 34] = [
         (&["--grpc-listen=9090"], "--grpc-listen"),
         (&["--rest-listen=::1:8080"], "--rest-listen"),
         (&["--admin-listen=here"], "--admin-listen"),
@@ -43,6 +43,7 @@ fn bad_flags_end_it_with_code_2_and_one_line_that_names_the_flag() {
         (&["--store=dynamodb", "--region=eu/west"], "--region"),
         (&["--dynamodb-table=mcs"], "--dynamodb-table"),
         (&["--store=memory", "--dynamodb-endpoint=http://localhost:8000"], "--dynamodb-endpoint"),
+        (&["--store=dynamodb", "--region=EU_west"], "--region"),
         (&["--store=dynamodb", "--region="], "--region"),
         (&["--store=dynamodb", "--refresh-interval=2"], "--refresh-interval"),
         (&["--store=dynamodb", "--refresh-interval=99ms"], "--refresh-interval"),

@@ -6,6 +6,7 @@ mod long;
 mod outages;
 mod permissions;
 mod recorded;
+mod repairs;
 mod replicas;
 mod restarts;
 mod shared;

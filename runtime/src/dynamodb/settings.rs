@@ -1,5 +1,7 @@
 //! From flags to a client.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,6 +132,38 @@ pub fn table_name(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("the name of a table is 3 to 255 of a-z, A-Z, 0-9, '_', '-' and '.'".to_owned())
+    }
+}
+
+/// The name of an AWS region, as a flag gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionName(String);
+
+impl RegionName {
+    /// As AWS writes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RegionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for RegionName {
+    type Err = &'static str;
+
+    /// A region becomes a part of a host name.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let is_name = (1..=63).contains(&text.len()) && text.chars().all(is_good);
+        if is_name && !text.starts_with('-') && !text.ends_with('-') {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err("the name of a region has lower case letters, digits and '-', as in us-east-1")
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use mcs_core::version::{Sum, Version};
-use mcs_registry::store::{Memory, Write};
+use mcs_registry::store::{MemberRecord, Memory, Write};
 use std::io::{self, BufRead, Read};
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Records ↔ items. Pure: what is written reads back equal, whatever the process.
 //!
-//! An item has five attributes:
+//! An item has these attributes:
 //!
 //! | attribute | type | what it is |
 //! |---|---|---|
@@ -8,6 +8,7 @@
 //! | `v` | B, 16 bytes | what must not go back: of a record or an export its version (term, then sequence, as big-endian numbers), of what a replica says how often it said something. Bytes compare like the numbers |
 //! | `b` | B | the body, a protobuf message of [`bodies`] |
 //! | `expires_at` | N | seconds since 1970 after which the table may collect the item |
+//! | `r` | N | of a record: that its member was removed, as of `v` |
 //!
 //! Two releases share a table: fields and kinds of items that this one does not know are ignored, and a body that an
 //! older release must not read for that says so in its field `needs`. What cannot be read is an error with its
@@ -20,11 +21,11 @@ use std::time::Duration;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use mcs_core::ids::{ClustersetId, Epoch, Region, ServiceKey};
-use mcs_core::model::{EndpointSet, Export, ExportSpec, Section};
+use mcs_core::model::{EndpointSet, Export, ExportSpec, MemberState, Section};
 use mcs_core::replicas::{Beat, KeyTag, News, NewsEntry, Renewal, UidTag};
 use mcs_core::time::{WallMillis, WallTime};
 use mcs_core::validate::Refusal;
-use mcs_core::version::{Leaf, Version};
+use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::convert::{Member, read_leaf, read_section, section};
 use mcs_runtime::dynamodb::Item;
 use prost::Message;
@@ -32,7 +33,7 @@ use prost::Message;
 use super::bodies::{BeatBody, ExportBody, FORM, NewsBody, RecordBody};
 use super::keys::{self, Key, Said};
 use super::pieces::{self, Digest, INLINE};
-use crate::store::MemberRecord;
+use crate::store::{Found, MemberRecord};
 
 /// Names of attributes.
 pub(super) const PK: &str = "pk";
@@ -40,6 +41,7 @@ pub(super) const SK: &str = "sk";
 pub(super) const ORDER: &str = "v";
 const BODY: &str = "b";
 const EXPIRES: &str = "expires_at";
+pub(super) const REMOVED: &str = "r";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -98,12 +100,15 @@ impl From<u64> for Order {
 }
 
 impl Order {
+    /// Nothing is newer.
+    pub(super) const LAST: Self = Self([u8::MAX; 16]);
+
     fn number(self) -> u64 {
         let [.., a, b, c, d, e, f, g, h] = self.0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 
-    fn version(self) -> Version {
+    pub(super) fn version(self) -> Version {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         Version::new(u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.number())
     }
@@ -122,6 +127,8 @@ pub(super) struct Row {
     pub(super) body: Vec<u8>,
     /// Seconds since 1970.
     pub(super) expires_at: u64,
+    /// Of a record: that its member was removed.
+    pub(super) removed: bool,
 }
 
 impl Row {
@@ -135,6 +142,7 @@ impl Row {
             (EXPIRES.to_owned(), AttributeValue::N(self.expires_at.to_string())),
         ]);
         item.extend(self.order.map(|order| (ORDER.to_owned(), order.value())));
+        item.extend(self.removed.then(|| (REMOVED.to_owned(), AttributeValue::N("1".to_owned()))));
         item
     }
 
@@ -148,20 +156,42 @@ impl Row {
             None => None,
         };
         let body = item.remove(BODY).and_then(bytes).ok_or(Unreadable::Attribute(BODY))?;
-        Ok(Self { key, order, body, expires_at: 0 })
+        Ok(Self { key, order, body, expires_at: 0, removed: item.contains_key(REMOVED) })
     }
 
     /// Its size as DynamoDB counts it: names and values of all attributes. Writes are billed by 1 KB of it, reads by 4 KB.
     pub(super) fn bytes(&self) -> usize {
-        let Self { key: Key { pk, sk }, order, body, expires_at } = self;
+        let Self { key: Key { pk, sk }, order, body, expires_at, removed } = self;
         let number = expires_at.to_string().len().div_ceil(2) + 1;
         let order = order.map_or(0, |Order(order)| ORDER.len() + order.len());
-        PK.len() + pk.len() + SK.len() + sk.len() + BODY.len() + body.len() + EXPIRES.len() + number + order
+        PK.len()
+            + pk.len()
+            + SK.len()
+            + sk.len()
+            + BODY.len()
+            + body.len()
+            + EXPIRES.len()
+            + number
+            + order
+            + if *removed { REMOVED.len() + 2 } else { 0 }
     }
 
     fn order(&self) -> Result<Order, Unreadable> {
         self.order.ok_or(Unreadable::Attribute(ORDER))
     }
+}
+
+/// How often a replica had said something with this item, as far as that can be read.
+pub(super) fn number_of(item: &Item) -> u64 {
+    let order = item.get(ORDER).cloned().and_then(bytes);
+    order.as_deref().and_then(sixteen).map_or(0, |order| Order(order).number())
+}
+
+/// When a replica wrote this item, by its wall clock.
+pub(super) fn said_at(item: &Item) -> Option<WallTime> {
+    let expires: i64 = item.get(EXPIRES)?.as_n().ok()?.parse().ok()?;
+    let lives = i64::try_from(SAID_LIVES.as_secs()).ok()?;
+    Some(WallTime::from_unix_secs(expires.checked_sub(lives)?))
 }
 
 /// The sort key of an item, for people to find it by.
@@ -237,14 +267,24 @@ pub(super) fn record_row(member: &Member, record: &MemberRecord, now: Now) -> Ro
         order: Some((*version).into()),
         body: body.encode_to_vec(),
         expires_at: now.after(RECORD_LIVES),
+        removed: false,
     }
 }
 
-/// Reads the record of a member of a clusterset.
-pub(super) fn read_record(
-    clusterset: &ClustersetId,
-    row: &Row,
-) -> Result<(Member, MemberRecord), Unreadable> {
+/// What stands in place of the record of a member that was removed as of this version.
+pub(super) fn removed_row(member: &Member, as_of: Version, now: Now) -> Row {
+    let nothing = MemberRecord {
+        region: None,
+        version: as_of,
+        sum: Sum::EMPTY,
+        state: MemberState::Expired,
+        claimed_at: None,
+    };
+    Row { removed: true, ..record_row(member, &nothing, now) }
+}
+
+/// Reads the record of a member of a clusterset, or what stands in place of it.
+pub(super) fn read_record(clusterset: &ClustersetId, row: &Row) -> Result<(Member, Found), Unreadable> {
     let body = RecordBody::decode(row.body.as_slice())?;
     readable(body.needs)?;
     let (cluster, section) = read_section(body.section.unwrap_or_default())?;
@@ -252,14 +292,18 @@ pub(super) fn read_record(
     if keys::record(&member) != row.key {
         return Err(Unreadable::Another);
     }
+    let version = row.order()?.version();
+    if row.removed {
+        return Ok((member, Found::Removed(version)));
+    }
     let record = MemberRecord {
         region: section.region,
-        version: row.order()?.version(),
+        version,
         sum: section.sum,
         state: section.state,
         claimed_at: millis(body.claimed_at),
     };
-    Ok((member, record))
+    Ok((member, Found::Record(record)))
 }
 
 fn millis(millis: u64) -> Option<WallMillis> {
@@ -388,6 +432,7 @@ pub(super) fn export_row(
         order: Some(export.version.into()),
         body: body.encode_to_vec(),
         expires_at: now.after(EXPORT_LIVES),
+        removed: false,
     }
 }
 
@@ -427,7 +472,13 @@ fn read_named(bytes: &[u8]) -> Result<Vec<Named>, Unreadable> {
 
 /// A piece of the endpoints of an export.
 pub(super) fn piece_row(member: &Member, key: &ServiceKey, digest: Digest, body: Vec<u8>, now: Now) -> Row {
-    Row { key: keys::piece(member, key, digest), order: None, body, expires_at: now.after(EXPORT_LIVES) }
+    Row {
+        key: keys::piece(member, key, digest),
+        order: None,
+        body,
+        expires_at: now.after(EXPORT_LIVES),
+        removed: false,
+    }
 }
 
 /// What was just written into a piece is named so.
@@ -468,6 +519,7 @@ pub(super) fn beat_row(clusterset: &ClustersetId, beat: &Beat, now: Now) -> Row 
         order: Some((*number).into()),
         body: body.encode_to_vec(),
         expires_at: now.after(SAID_LIVES),
+        removed: false,
     }
 }
 
@@ -513,6 +565,19 @@ fn read_epochs(bytes: &[u8], list: &'static str) -> Result<Vec<Epoch>, Unreadabl
 /// Bytes of an entry of news, without its version.
 const ENTRY: usize = 14;
 
+/// A beat that says nothing.
+pub(super) const fn unread_beat(epoch: Epoch, number: u64) -> Beat {
+    Beat {
+        epoch,
+        region: None,
+        number,
+        echoes: BTreeMap::new(),
+        dead: BTreeSet::new(),
+        is_due: false,
+        renewals: BTreeMap::new(),
+    }
+}
+
 /// What a replica changed. An entry without a Service has no tag of one: all bits are none.
 pub(super) fn news_row(clusterset: &ClustersetId, news: &News, now: Now) -> Row {
     let News { epoch, first, entries } = news;
@@ -528,6 +593,7 @@ pub(super) fn news_row(clusterset: &ClustersetId, news: &News, now: Now) -> Row 
         order: Some(told.into()),
         body: body.encode_to_vec(),
         expires_at: now.after(SAID_LIVES),
+        removed: false,
     }
 }
 

@@ -70,7 +70,12 @@ pub(super) fn directory_of(clusterset: &ClustersetId) -> String {
 
 /// The record of a member.
 pub(super) fn record(member: &Member) -> Key {
-    Key { pk: directory_of(&member.clusterset), sk: format!("{}#{}", member.cluster, uid_of(member)) }
+    record_of(&member.clusterset, &member.cluster, UidTag::of(&member.uid))
+}
+
+/// The record of a member of which the tag is known.
+pub(super) fn record_of(clusterset: &ClustersetId, cluster: &ClusterId, tag: UidTag) -> Key {
+    Key { pk: directory_of(clusterset), sk: format!("{cluster}#{}", text_of(tag)) }
 }
 
 /// Reads the sort key of the record of a member.
@@ -82,7 +87,12 @@ pub(super) fn read_record(sk: &str) -> Option<(ClusterId, UidTag)> {
 
 /// The partition of what a member exports.
 pub(super) fn exports_of(member: &Member) -> String {
-    format!("{}#{}#{}", member.clusterset, member.cluster, uid_of(member))
+    exports_in(&member.clusterset, &member.cluster, UidTag::of(&member.uid))
+}
+
+/// The partition of what a member exports of which the tag is known.
+pub(super) fn exports_in(clusterset: &ClustersetId, cluster: &ClusterId, tag: UidTag) -> String {
+    format!("{clusterset}#{cluster}#{}", text_of(tag))
 }
 
 /// An export.
@@ -101,8 +111,7 @@ pub(super) fn piece(member: &Member, key: &ServiceKey, digest: Digest) -> Key {
     Key { pk: exports_of(member), sk: format!("{PIECE}{key}#{digest}") }
 }
 
-fn uid_of(member: &Member) -> String {
-    let UidTag([a, b, c, d, e, f]) = UidTag::of(&member.uid);
+fn text_of(UidTag([a, b, c, d, e, f]): UidTag) -> String {
     format!("{:012x}", u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }
 

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use mcs_runtime::dynamodb::{self, Action, Class, Client, Condition, Failed as Undone, Item, Unusable, Why};
 
 use super::bodies::FORM;
-use super::codec::{ORDER, Order, PK, Row, SK};
+use super::codec::{ORDER, Order, PK, REMOVED, Row, SK};
 use super::keys::Key;
 use crate::store::{Failed, Wrote};
 
@@ -34,7 +34,11 @@ const WHOLE_QUERY: Duration = Duration::from_secs(60);
 /// lost is told that it was made.
 const UNLESS_NEWER: &str = "(attribute_not_exists(f) OR f <= :f) AND (attribute_not_exists(v) OR v <= :v)";
 
-/// The values of [`UNLESS_NEWER`].
+/// So is what nobody who serves a member wrote: unless it was removed, besides.
+const UNLESS_REMOVED: &str = "(attribute_not_exists(f) OR f <= :f) AND (attribute_not_exists(v) OR v <= :v) \
+     AND attribute_not_exists(r)";
+
+/// The values of [`UNLESS_NEWER`] and [`UNLESS_REMOVED`].
 fn unless_newer(order: Order) -> Item {
     Item::from([(":v".to_owned(), order.value()), (":f".to_owned(), AttributeValue::N(FORM.to_string()))])
 }
@@ -98,11 +102,20 @@ impl Table {
 
     /// Writes a row, unless a newer one stands.
     pub(super) async fn put(&self, class: Class, row: Row) -> Result<Wrote, Failed> {
+        self.put_unless(class, row, UNLESS_NEWER).await
+    }
+
+    /// Writes the record of a member, unless a newer one stands, or that it was removed.
+    pub(super) async fn put_unless_removed(&self, class: Class, row: Row) -> Result<Wrote, Failed> {
+        self.put_unless(class, row, UNLESS_REMOVED).await
+    }
+
+    async fn put_unless(&self, class: Class, row: Row, condition: &str) -> Result<Wrote, Failed> {
         let request = self.client.sdk().put_item().table_name(self.name());
         let request = match row.order {
             None => request,
             Some(order) => request
-                .condition_expression(UNLESS_NEWER)
+                .condition_expression(condition)
                 .set_expression_attribute_values(Some(unless_newer(order)))
                 .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::None),
         };
@@ -297,4 +310,4 @@ fn cannot_be(error: impl std::error::Error) -> Failed {
     Failed::Refused { reason: error.to_string() }
 }
 
-const _: () = assert!(ORDER.len() == 1, "the condition names the attribute");
+const _: () = assert!(ORDER.len() == 1 && REMOVED.len() == 1, "the conditions name the attributes");

@@ -9,7 +9,7 @@ use mcs_core::replicas::{Beat, News};
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_registry::store::{
-    Exports, Failed, Held, Known, MemberRecord, Members, Memory, Removed, Replica, Store, Write, Wrote,
+    Exports, Failed, Found, Held, Known, Members, Memory, Removed, Replica, Store, Write, Wrote,
 };
 use tokio::sync::watch;
 
@@ -88,7 +88,7 @@ impl Store for Double {
         self.records.members(clusterset).await
     }
 
-    async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed> {
+    async fn member(&self, member: &Member) -> Result<Option<Found>, Failed> {
         self.read().await?;
         self.records.member(member).await
     }

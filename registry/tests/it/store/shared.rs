@@ -15,7 +15,7 @@ use mcs_core::time::{Clock, ManualClock, Timestamp};
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_registry::store::{
-    Exports, Failed, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote,
+    Exports, Failed, Found, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote,
 };
 use tokio::sync::watch;
 
@@ -239,6 +239,10 @@ struct How {
     calls: BTreeMap<&'static str, usize>,
     /// What the replicas say cannot be read.
     deaf: bool,
+    /// The record of this member is asked for in vain.
+    stuck: Option<Member>,
+    /// No beat is taken in this clusterset.
+    mute: Option<ClustersetId>,
     /// Half of the calls are throttled, by this random number; none: none is.
     half: Option<u64>,
     throttled: u64,
@@ -285,6 +289,16 @@ impl Reader {
     /// What the replicas say cannot be read; everything else can, and writes are taken.
     pub(super) fn is_deaf(&self, deaf: bool) {
         self.how(|how| how.deaf = deaf);
+    }
+
+    /// The record of this member is asked for in vain; none: of no member.
+    pub(super) fn is_stuck(&self, member: Option<Member>) {
+        self.how(|how| how.stuck = member);
+    }
+
+    /// No beat is taken in this clusterset.
+    pub(super) fn is_mute(&self, clusterset: ClustersetId) {
+        self.how(|how| how.mute = Some(clusterset));
     }
 
     /// Half of the calls are throttled, or none.
@@ -416,11 +430,15 @@ impl Store for Reader {
                 tables.regions[self.region].iter().filter_map(of).collect()
             })
             .await?;
-        Ok(Members { whole, torn: BTreeSet::new() })
+        Ok(Members { whole, ..Members::default() })
     }
 
-    async fn member(&self, member: &Member) -> Result<Option<MemberRecord>, Failed> {
-        self.read("member", |tables, at| record(tables, self.region, member, at)).await
+    async fn member(&self, member: &Member) -> Result<Option<Found>, Failed> {
+        if self.how(|how| how.stuck.as_ref() == Some(member)) {
+            return std::future::pending().await;
+        }
+        let read = self.read("member", |tables, at| record(tables, self.region, member, at)).await?;
+        Ok(read.map(Found::Record))
     }
 
     async fn exports(&self, member: &Member, _: &Known) -> Result<Exports, Failed> {
@@ -475,6 +493,9 @@ impl Store for Reader {
 
     async fn beat(&self, clusterset: &ClustersetId, beat: &Beat) -> Result<(), Failed> {
         self.ask("beat", true).await?;
+        if self.how(|how| how.mute.as_ref() == Some(clusterset)) {
+            return Err(Failed::Throttled { reason: "rate exceeded".to_owned() });
+        }
         let key = Key::Beat(clusterset.clone(), beat.epoch);
         self.shared.with(|tables, now| tables.put(self.region, &key, Some(Item::Beat(beat.clone())), now));
         Ok(())

@@ -110,9 +110,14 @@ fn news(entries: u64) -> News {
 #[test]
 fn all_that_is_written_reads_back_equal() {
     let row = back(record_row(&east(), &record(), NOW));
-    assert_eq!(read_record(&prod(), &row), Ok((east(), record())));
+    assert_eq!(read_record(&prod(), &row), Ok((east(), Found::Record(record()))));
     let bare = MemberRecord { region: None, claimed_at: None, ..record() };
-    assert_eq!(read_record(&prod(), &back(record_row(&east(), &bare, NOW))), Ok((east(), bare)));
+    assert_eq!(
+        read_record(&prod(), &back(record_row(&east(), &bare, NOW))),
+        Ok((east(), Found::Record(bare)))
+    );
+    let removed = back(removed_row(&east(), Version::new(7, 9), NOW));
+    assert_eq!(read_record(&prod(), &removed), Ok((east(), Found::Removed(Version::new(7, 9)))));
 
     let few = export(3);
     let Laid::Here(bytes) = lay(&few.endpoints) else { panic!("three endpoints lie with their export") };
@@ -228,7 +233,7 @@ fn what_a_later_release_adds_is_not_looked_at() {
     let mut row = Row::read(item).unwrap();
     // Field 100, a number.
     row.body.extend([0xa0, 0x06, 0x01]);
-    assert_eq!(read_record(&prod(), &row), Ok((east(), record())));
+    assert_eq!(read_record(&prod(), &row), Ok((east(), Found::Record(record()))));
 }
 
 #[test]
