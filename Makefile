@@ -46,11 +46,59 @@ bench: controlplane $(ETCD) ## Measure NAME (g1 to g13; all) with optimised prog
 controlplane: ## Build etcd and Kubernetes for tests and demo (once; or set KUBEBUILDER_ASSETS)
 	$(if $(KUBEBUILDER_ASSETS),@echo "using the control planes of KUBEBUILDER_ASSETS",e2e/controlplane/build.sh)
 
+# Programs of others that the tests of the charts need.
+.PHONY: helm
+helm: ## Build helm for tests (once; or have it on PATH, or set HELM)
+	@if [[ -n "$(HELM)" ]] || helm version --template '{{.Version}}' 2>/dev/null | grep -q '^v3\.'; then \
+		echo "using the helm of $(or $(HELM),PATH)"; \
+	else \
+		e2e/tools/build.sh helm; \
+	fi
+
+.PHONY: prometheus
+prometheus: ## Build prometheus and promtool for tests (once; or have them on PATH)
+	@if command -v prometheus promtool >/dev/null; then \
+		echo "using the prometheus of PATH"; \
+	else \
+		e2e/tools/build.sh prometheus; \
+	fi
+
+# --- images ----------------------------------------------------------------------------------------------------------
+
+# The image of registry, controller and admin; that of the discovery service is called after it.
+IMG ?= global-discovery-mcs:$(VERSION)
+IMG_DISCOVERY ?= $(subst global-discovery-mcs,global-discovery-service,$(IMG))
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+# Another base, as of a mirror: RUNTIME_IMAGE=…
+IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+	$(RUNTIME_IMAGE:%=--build-arg RUNTIME_IMAGE=%) $(RUST_IMAGE:%=--build-arg RUST_IMAGE=%)
+BUILD_STAGE = $(if $(PREBUILT),prebuilt,compiled)
+OTHER_STAGE = $(if $(PREBUILT),compiled,prebuilt)
+# An engine without BuildKit builds every stage, so the one that is not wanted is taken out.
+DOCKERFILE = sed '/^FROM .* AS $(OTHER_STAGE)$$/,/^$$/d' Dockerfile
+DOCKER_BUILD = $(DOCKERFILE) | docker build -f - $(IMAGE_ARGS) --build-arg BUILD=$(BUILD_STAGE)
+
+.PHONY: docker-build
+docker-build: $(if $(PREBUILT),build) ## Build both images as IMG; PREBUILT=1 takes the programs of `make build`
+	@if [[ "$(IMG)" == "$(IMG_DISCOVERY)" ]]; then \
+		echo "IMG lacks the name global-discovery-mcs, so name the other image too: IMG_DISCOVERY=…" >&2; exit 1; \
+	fi
+	$(DOCKER_BUILD) --target mcs -t $(IMG) .
+	$(DOCKER_BUILD) --target discovery -t $(IMG_DISCOVERY) .
+	@# A program that was linked with a newer libc than the image has does not start.
+	@for program in mcs-registry mcs-controller mcs-admin; do docker run --rm --network none $(IMG) /$$program --version; done
+	@docker run --rm --network none $(IMG_DISCOVERY) --version
+
+.PHONY: docker-push
+docker-push: ## Push both images
+	docker push $(IMG)
+	docker push $(IMG_DISCOVERY)
+
 # --- test ------------------------------------------------------------------------------------------------------------
 
 # The programs are built first: tests of whole clusters start them as they are shipped.
 .PHONY: test
-test: controlplane ## Run every test that needs no container engine, and count them
+test: controlplane helm prometheus ## Run every test that needs no container engine, and count them
 	cargo build --workspace --bins --locked
 	cargo test --workspace --locked --no-fail-fast | .ci/count-tests
 
@@ -97,7 +145,7 @@ fuzz-check: ## Check that the fuzz targets compile, with the compiler that every
 # --- check -----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: fmt-check clippy doc crds-check openapi-check config-check cases-check check-alone fuzz-check one-crypto deny ## Check format, lints, docs, generated files, dependencies
+lint: fmt-check clippy doc crds-check openapi-check config-check charts-check cases-check check-alone fuzz-check one-crypto deny ## Check format, lints, docs, generated files, dependencies
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -172,3 +220,11 @@ crds: ## Write the CRDs anew from the types of the controller
 .PHONY: crds-check
 crds-check:
 	cargo test --locked -p mcs-controller --test it crds:: | .ci/some-tests
+
+.PHONY: charts
+charts: helm ## Write the goldens of the charts and the tables in their READMEs anew
+	UPDATE_CHARTS=1 cargo test --locked -p mcs-e2e --test charts -- goldens:: readme:: | .ci/some-tests
+
+.PHONY: charts-check
+charts-check: helm
+	cargo test --locked -p mcs-e2e --test charts -- goldens:: readme:: flags:: | .ci/some-tests

@@ -1,4 +1,4 @@
-//! Brings YAML of any kinds into a cluster by server-side apply.
+//! Brings YAML of any kinds into a cluster by server-side apply, or asks whether the cluster would take it.
 
 use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,7 +26,10 @@ pub async fn apply_yaml(client: &Client, documents: &str) -> Result<()> {
         let name = object.name_any();
         let types =
             object.types.clone().with_context(|| format!("object {name} has no apiVersion and kind"))?;
-        apply(client, object).await.with_context(|| format!("applying {} {name}", types.kind))?;
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        apply(client, object, &parameters)
+            .await
+            .with_context(|| format!("applying {} {name}", types.kind))?;
         if types.kind == "CustomResourceDefinition" {
             wait_until_served(client, &name).await?;
         }
@@ -34,7 +37,24 @@ pub async fn apply_yaml(client: &Client, documents: &str) -> Result<()> {
     Ok(())
 }
 
-async fn apply(client: &Client, object: DynamicObject) -> Result<()> {
+/// Asks whether the cluster would take each of the documents: nothing is changed, and a field that it does not know is
+/// an error. Namespaces of the objects must be there.
+///
+/// # Errors
+/// As [`apply_yaml`].
+pub async fn dry_run_yaml(client: &Client, documents: &str) -> Result<()> {
+    let objects: Vec<Option<DynamicObject>> =
+        serde_saphyr::from_multiple(documents).context("reading the documents")?;
+    for object in objects.into_iter().flatten() {
+        let name = object.name_any();
+        let parameters =
+            PatchParams { dry_run: true, ..PatchParams::apply(FIELD_MANAGER).force().validation_strict() };
+        apply(client, object, &parameters).await.with_context(|| format!("trying {name}"))?;
+    }
+    Ok(())
+}
+
+async fn apply(client: &Client, object: DynamicObject, parameters: &PatchParams) -> Result<()> {
     let types = object.types.as_ref().context("no apiVersion and kind")?;
     let (resource, capabilities) =
         discovery::pinned_kind(client, &GroupVersionKind::try_from(types)?).await?;
@@ -45,8 +65,7 @@ async fn apply(client: &Client, object: DynamicObject) -> Result<()> {
             Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &resource)
         }
     };
-    let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&object.name_any(), &parameters, &Patch::Apply(&object)).await?;
+    api.patch(&object.name_any(), parameters, &Patch::Apply(&object)).await?;
     Ok(())
 }
 

@@ -98,7 +98,7 @@ impl Program {
     ///
     /// # Errors
     /// It does not start.
-    pub(crate) async fn start_foreign(
+    pub async fn start_foreign(
         file: &Path,
         name: &str,
         folder: &Path,
