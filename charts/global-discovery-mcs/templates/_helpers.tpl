@@ -10,7 +10,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{/* Labels that select the Pods of one program; they never change. Given: root, name. */}}
 {{- define "mcs.selector" -}}
 app.kubernetes.io/name: {{ .name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end }}
 
 {{/* Labels of Pods. No version: a release that changes nothing else would restart them. Given: root, name. */}}
@@ -100,7 +100,7 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 topologySpreadConstraints:
 {{- if .values.topologySpreadConstraints }}
@@ -139,7 +139,7 @@ apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     {{- include "mcs.labels" . | nindent 4 }}
 spec:

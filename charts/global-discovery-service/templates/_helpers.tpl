@@ -1,7 +1,7 @@
 {{/* Labels that select the Pods; they never change. */}}
 {{- define "gds.selector" -}}
 app.kubernetes.io/name: global-discovery-service
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* Labels of every object. */}}

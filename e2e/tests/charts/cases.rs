@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    chart::{Chart, Rendered, list_at},
-    helm::repository,
+    chart::{Chart, Rendered, list_at, objects},
+    helm::{repository, template},
     laws,
 };
 
@@ -51,6 +51,64 @@ fn each_combination_of_values_renders_or_refuses_what_the_table_says() -> Result
     ensure!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
     ensure!(count >= LEAST_CASES, "only {count} cases");
     Ok(())
+}
+
+/// A name of digits is a name all the same, and YAML takes it for a number where it stands alone.
+#[test]
+fn names_that_look_like_numbers_stay_names() -> Result<()> {
+    let registry = json!({
+        "enabled": true,
+        "tls": {"secretName": "1", "clientCaSecretName": "2", "clientCaKey": "3"},
+        "priorityClassName": "4",
+        "service": {"type": "LoadBalancer", "loadBalancerClass": "5"},
+    });
+    let controller = json!({
+        "enabled": true,
+        "clusterId": "6",
+        "clustersetId": "1e3",
+        "region": "true",
+        "watchNamespaces": ["7", "on"],
+        "leaderElectionId": "1e5",
+        "leaderElectionNamespace": "8",
+        "registryTls": {"secretName": "9"},
+        "registryTlsCa": {"configMapName": "0"},
+        "rbac": {"finalizers": true},
+        "createNamespaces": true,
+    });
+    let coredns = json!({"rbac": {"create": true, "namespace": "10", "serviceAccountName": "11"}});
+    let values = json!({"registry": registry, "controller": controller, "coredns": coredns});
+    let text = template(&Chart::Mcs.folder(), "12", "13", &values.to_string())
+        .map_err(|refusal| anyhow!(refusal))?;
+    let rendered = Rendered { objects: objects(&text)?, text };
+    laws::hold(&rendered)?;
+    let numbers: Vec<_> =
+        rendered.objects.iter().flat_map(|object| names_that_are_numbers(object, "")).collect();
+    assert_eq!(numbers, Vec::<String>::new());
+    Ok(())
+}
+
+/// Where in a value something is called by a number.
+fn names_that_are_numbers(value: &Value, path: &str) -> Vec<String> {
+    const NAMES: [&str; 9] = [
+        "name",
+        "namespace",
+        "secretName",
+        "key",
+        "path",
+        "priorityClassName",
+        "loadBalancerClass",
+        "resourceNames",
+        "app.kubernetes.io/instance",
+    ];
+    let below: Vec<(String, &Value)> = match value {
+        Value::Object(object) => object.iter().map(|(key, value)| (format!("{path}/{key}"), value)).collect(),
+        Value::Array(values) => values.iter().map(|value| (path.to_owned(), value)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) if NAMES.iter().any(|name| path.ends_with(name)) => {
+            return vec![format!("{path}: {value}")];
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    };
+    below.iter().flat_map(|(path, value)| names_that_are_numbers(value, path)).collect()
 }
 
 fn check(chart: Chart, case: &Case) -> Result<()> {

@@ -77,20 +77,14 @@ async fn a_release_is_installed_upgraded_and_uninstalled_and_leaves_what_users_m
         values.to_string()
     };
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), namespace);
-    let strategy = async || -> Result<_> {
-        let spec = deployments.get("mcs-registry").await?.spec.context("a spec")?;
-        let strategy = spec.strategy.context("a strategy")?;
-        Ok((strategy.type_.context("a type")?, strategy.rolling_update.is_some(), spec.replicas))
-    };
-
     // What the hook before an install does.
     let values = both(json!({}));
     apply_crds(cluster, &Chart::Mcs.render(&values).map_err(|refusal| anyhow!(refusal))?).await?;
-    let notes = release(cluster, "install", &values)?;
+    let notes = release(cluster, Chart::Mcs, "install", &values)?;
     for told in ["rollout status deployment/mcs-registry", "/mcs-admin check", "Its ports are plaintext"] {
         ensure!(notes.contains(told), "{told:?} is not in {notes}");
     }
-    assert_eq!(strategy().await?, ("Recreate".to_owned(), false, Some(1)));
+    assert_eq!(strategy(&deployments, "mcs-registry").await?, ("Recreate".to_owned(), false, Some(1)));
 
     let exports: Api<ServiceExport> = Api::namespaced(cluster.client(), USERS);
     let metadata = ObjectMeta { name: Some("cart".to_owned()), ..ObjectMeta::default() };
@@ -100,10 +94,10 @@ async fn a_release_is_installed_upgraded_and_uninstalled_and_leaves_what_users_m
     // The strategy follows the store, also back: a Recreate with limits of a rolling update would be refused.
     let shared =
         json!({"registry": {"store": "dynamodb", "replicas": 2, "dynamodb": {"region": "eu-west-1"}}});
-    release(cluster, "upgrade", &both(shared))?;
-    assert_eq!(strategy().await?, ("RollingUpdate".to_owned(), true, Some(2)));
-    release(cluster, "upgrade", &values)?;
-    assert_eq!(strategy().await?, ("Recreate".to_owned(), false, Some(1)));
+    release(cluster, Chart::Mcs, "upgrade", &both(shared))?;
+    assert_eq!(strategy(&deployments, "mcs-registry").await?, ("RollingUpdate".to_owned(), true, Some(2)));
+    release(cluster, Chart::Mcs, "upgrade", &values)?;
+    assert_eq!(strategy(&deployments, "mcs-registry").await?, ("Recreate".to_owned(), false, Some(1)));
 
     let kubeconfig = cluster.kubeconfig_path().display().to_string();
     let arguments =
@@ -118,17 +112,45 @@ async fn a_release_is_installed_upgraded_and_uninstalled_and_leaves_what_users_m
     Ok(())
 }
 
-/// Installs or upgrades the release, without its hooks, and gives the notes.
-fn release(cluster: &Cluster, verb: &str, values: &str) -> Result<String> {
-    let chart = Chart::Mcs;
+#[tokio::test]
+async fn replicas_that_keep_registrations_elsewhere_never_run_beside_each_other() -> Result<()> {
+    let cluster = cluster().await?;
+    let chart = Chart::Discovery;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), chart.namespace());
+    let over =
+        |table: &str| json!({"registrationStorage": "dynamodb", "dynamodb": {"table": table}}).to_string();
+    let rolling = ("RollingUpdate".to_owned(), true, Some(1));
+    let recreate = ("Recreate".to_owned(), false, Some(1));
+    for (verb, values, expected) in [
+        ("install", "{}".to_owned(), &recreate),
+        ("upgrade", over("pools"), &recreate),
+        ("upgrade", over("pools"), &rolling),
+        ("upgrade", over("other"), &recreate),
+        ("upgrade", over("other"), &rolling),
+        ("upgrade", "{}".to_owned(), &recreate),
+    ] {
+        release(cluster, chart, verb, &values)?;
+        let found = strategy(&deployments, "global-discovery-service").await?;
+        assert_eq!(&found, expected, "{verb} {values}");
+    }
+    Ok(())
+}
+
+/// Installs or upgrades a chart's release, without its hooks, and gives the notes.
+fn release(cluster: &Cluster, chart: Chart, verb: &str, values: &str) -> Result<String> {
     let (folder, kubeconfig) =
         (chart.folder().display().to_string(), cluster.kubeconfig_path().display().to_string());
     let arguments =
         [verb, chart.release(), &folder, "--namespace", chart.namespace(), "--kubeconfig", &kubeconfig];
-    helm::run(
-        &[&arguments[..], &["--no-hooks", "--wait", "--timeout", "2m", "--values", "-"]].concat(),
-        values,
-    )
+    let more = ["--no-hooks", "--wait", "--timeout", "2m", "--values", "-"];
+    helm::run(&[&arguments[..], &more].concat(), values)
+}
+
+/// The strategy of a Deployment, whether it has limits of a rolling update, and how many replicas it asks for.
+async fn strategy(deployments: &Api<Deployment>, name: &str) -> Result<(String, bool, Option<i32>)> {
+    let spec = deployments.get(name).await?.spec.context("a spec")?;
+    let strategy = spec.strategy.context("a strategy")?;
+    Ok((strategy.type_.context("a type")?, strategy.rolling_update.is_some(), spec.replicas))
 }
 
 /// Does what the Job of the hook does, as its ServiceAccount with what the hook gives it.

@@ -51,18 +51,18 @@ volumes:
   {{- if $ca.configMapName }}
   - name: registry-ca
     configMap:
-      name: {{ $ca.configMapName }}
-      items: [{ key: {{ $ca.key }}, path: {{ $ca.key }} }]
+      name: {{ $ca.configMapName | quote }}
+      items: [{ key: {{ $ca.key | quote }}, path: {{ $ca.key | quote }} }]
   {{- else if $ca.secretName }}
   - name: registry-ca
     secret:
-      secretName: {{ $ca.secretName }}
+      secretName: {{ $ca.secretName | quote }}
       defaultMode: 288
-      items: [{ key: {{ $ca.key }}, path: {{ $ca.key }} }]
+      items: [{ key: {{ $ca.key | quote }}, path: {{ $ca.key | quote }} }]
   {{- end }}
   {{- with .registryTls.secretName }}
   - name: registry-tls
-    secret: { secretName: {{ . }}, defaultMode: 288 }
+    secret: { secretName: {{ . | quote }}, defaultMode: 288 }
   {{- end }}
 {{- end }}
 {{- end }}

@@ -6,7 +6,7 @@ kind: {{ .kind }}Binding
 metadata:
   name: {{ .name | quote }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "mcs.labels" (dict "root" .root "name" "mcs-controller") | nindent 4 }}
@@ -17,7 +17,7 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: mcs-controller
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ .root.Release.Namespace | quote }}
 {{- end }}
 
 {{/* A role without its rules, and before it its binding. Given as to mcs.binding. */}}
@@ -29,7 +29,7 @@ kind: {{ .kind }}
 metadata:
   name: {{ .name | quote }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "mcs.labels" (dict "root" .root "name" "mcs-controller") | nindent 4 }}
