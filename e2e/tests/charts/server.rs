@@ -14,7 +14,7 @@ use kube::{
 use mcs_controller::api::ServiceExport;
 use mcs_e2e::{Cluster, ClusterOptions, apply::dry_run_yaml, programs::Program};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 use crate::{
     chart::{Chart, Rendered, text_at},
@@ -30,6 +30,9 @@ const USERS: &str = "shop";
 /// Namespaces that goldens name, beside those of the releases.
 const NAMESPACES: [&str; 3] = [USERS, "till", "leases"];
 
+/// Names of what is installed are fixed, so tests that install take turns, and what is tried is not there.
+static TURN: Mutex<()> = Mutex::const_new(());
+
 /// The cluster of these tests.
 ///
 /// # Errors
@@ -43,7 +46,7 @@ pub(crate) async fn cluster() -> Result<&'static Cluster> {
 async fn start() -> Result<Cluster> {
     let cluster = Cluster::start(ClusterOptions::new("charts", 9, "eu-west-1")).await?;
     cluster.apply_yaml(MONITORING).await?;
-    for name in NAMESPACES.into_iter().chain(Chart::ALL.map(Chart::namespace)) {
+    for name in NAMESPACES.into_iter().chain([Chart::Mcs, Chart::Discovery].map(Chart::namespace)) {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         let namespace = Namespace { metadata, ..Namespace::default() };
         Api::all(cluster.client()).create(&PostParams::default(), &namespace).await?;
@@ -54,6 +57,7 @@ async fn start() -> Result<Cluster> {
 #[tokio::test]
 async fn an_api_server_takes_every_field_of_what_is_checked_in() -> Result<()> {
     let client = cluster().await?.client();
+    let _turn = TURN.lock().await;
     for chart in Chart::ALL {
         for golden in goldens(chart)? {
             let rendered = golden.render()?;
@@ -67,6 +71,7 @@ async fn an_api_server_takes_every_field_of_what_is_checked_in() -> Result<()> {
 #[tokio::test]
 async fn a_release_is_installed_upgraded_and_uninstalled_and_leaves_what_users_made() -> Result<()> {
     let cluster = cluster().await?;
+    let _turn = TURN.lock().await;
     let namespace = Chart::Mcs.namespace();
     let both = |more: Value| {
         let mut values = json!({
@@ -99,10 +104,7 @@ async fn a_release_is_installed_upgraded_and_uninstalled_and_leaves_what_users_m
     release(cluster, Chart::Mcs, "upgrade", &values)?;
     assert_eq!(strategy(&deployments, "mcs-registry").await?, ("Recreate".to_owned(), false, Some(1)));
 
-    let kubeconfig = cluster.kubeconfig_path().display().to_string();
-    let arguments =
-        ["uninstall", Chart::Mcs.release(), "--namespace", namespace, "--kubeconfig", &kubeconfig];
-    helm::run(&[&arguments[..], &["--no-hooks", "--wait", "--timeout", "2m"]].concat(), "")?;
+    uninstall(cluster, Chart::Mcs)?;
     let left: Vec<_> =
         deployments.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
     assert_eq!(left, Vec::<String>::new());
@@ -115,6 +117,7 @@ async fn a_release_is_installed_upgraded_and_uninstalled_and_leaves_what_users_m
 #[tokio::test]
 async fn replicas_that_keep_registrations_elsewhere_never_run_beside_each_other() -> Result<()> {
     let cluster = cluster().await?;
+    let _turn = TURN.lock().await;
     let chart = Chart::Discovery;
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), chart.namespace());
     let over =
@@ -133,7 +136,7 @@ async fn replicas_that_keep_registrations_elsewhere_never_run_beside_each_other(
         let found = strategy(&deployments, "global-discovery-service").await?;
         assert_eq!(&found, expected, "{verb} {values}");
     }
-    Ok(())
+    uninstall(cluster, chart)
 }
 
 /// Installs or upgrades a chart's release, without its hooks, and gives the notes.
@@ -144,6 +147,14 @@ fn release(cluster: &Cluster, chart: Chart, verb: &str, values: &str) -> Result<
         [verb, chart.release(), &folder, "--namespace", chart.namespace(), "--kubeconfig", &kubeconfig];
     let more = ["--no-hooks", "--wait", "--timeout", "2m", "--values", "-"];
     helm::run(&[&arguments[..], &more].concat(), values)
+}
+
+/// Uninstalls a chart's release, without its hooks.
+fn uninstall(cluster: &Cluster, chart: Chart) -> Result<()> {
+    let kubeconfig = cluster.kubeconfig_path().display().to_string();
+    let arguments =
+        ["uninstall", chart.release(), "--namespace", chart.namespace(), "--kubeconfig", &kubeconfig];
+    helm::run(&[&arguments[..], &["--no-hooks", "--wait", "--timeout", "2m"]].concat(), "").map(drop)
 }
 
 /// The strategy of a Deployment, whether it has limits of a rolling update, and how many replicas it asks for.
