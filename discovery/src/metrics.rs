@@ -103,6 +103,10 @@ impl Metrics {
         registry.register(Box::new(resyncs.clone()))?;
         registry.register(Box::new(request_seconds.clone()))?;
         registry.register(Box::new(watch_errors.clone()))?;
+        // There from the start, so that the first one shows as a rise.
+        for call in ["list", "watch"] {
+            watch_errors.with_label_values(&[call]);
+        }
         registry.register(Box::new(relists.clone()))?;
         registry.register(Box::new(unreadable_slices.clone()))?;
         let connections = http::Metrics::register(registry, PREFIX, &[PORT])?;
