@@ -121,7 +121,6 @@ fn controller() -> Deployed {
 
 /// The discovery service takes some flags only in one mode, and others only in another.
 fn discovery(mode: &str) -> Deployed {
-    let secret = json!("certificate");
     let mut samples: Samples = vec![
         ("registrationStorage", json!("dynamodb"), &[("registration-storage", "dynamodb")]),
         ("leaseDurationSecs", json!(86_400), &[("lease-duration-secs", "86400")]),
@@ -137,20 +136,9 @@ fn discovery(mode: &str) -> Deployed {
         ("dynamodb.pollIntervalSecs", json!(1), &[("dynamodb-poll-interval-secs", "1")]),
         ("dynamodb.replicationGraceSecs", json!(90), &[("dynamodb-replication-grace-secs", "90")]),
         ("dynamodb.leaseSkewSecs", json!(3), &[("lease-skew-secs", "3")]),
-        (
-            "tls.secretName",
-            secret,
-            &[("tls-cert-path", "/etc/gds/tls/tls.crt"), ("tls-key-path", "/etc/gds/tls/tls.key")],
-        ),
-        (
-            "tls.clientCaSecretName",
-            json!("clients"),
-            &[("tls-client-ca-cert-path", "/etc/gds/client-ca/ca.crt")],
-        ),
         ("listen", json!("0.0.0.0:18080"), &[("listen", "0.0.0.0:18080")]),
         ("maxBodyBytes", json!(16_777_216), &[("max-body-bytes", "16777216")]),
         ("maxConnections", json!(1_000_000), &[("max-connections", "1000000")]),
-        ("maxStreams", json!(20), &[("max-streams", "20")]),
         ("drainDelaySecs", json!(7), &[("drain-delay-secs", "7")]),
         ("shutdownGraceSecs", json!(30), &[("shutdown-grace-secs", "30")]),
         ("logFormat", json!("json"), &[("log-format", "json")]),

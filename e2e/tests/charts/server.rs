@@ -122,15 +122,17 @@ async fn replicas_that_keep_registrations_elsewhere_never_run_beside_each_other(
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), chart.namespace());
     let over =
         |table: &str| json!({"registrationStorage": "dynamodb", "dynamodb": {"table": table}}).to_string();
+    // Said in words: with no values at all, helm takes those of the release before.
+    let memory = json!({"registrationStorage": "memory"}).to_string();
     let rolling = ("RollingUpdate".to_owned(), true, Some(1));
     let recreate = ("Recreate".to_owned(), false, Some(1));
     for (verb, values, expected) in [
-        ("install", "{}".to_owned(), &recreate),
+        ("install", memory.clone(), &recreate),
         ("upgrade", over("pools"), &recreate),
         ("upgrade", over("pools"), &rolling),
         ("upgrade", over("other"), &recreate),
         ("upgrade", over("other"), &rolling),
-        ("upgrade", "{}".to_owned(), &recreate),
+        ("upgrade", memory, &recreate),
     ] {
         release(cluster, chart, verb, &values)?;
         let found = strategy(&deployments, "global-discovery-service").await?;
