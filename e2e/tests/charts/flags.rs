@@ -136,6 +136,17 @@ fn discovery(mode: &str) -> Deployed {
         ("dynamodb.pollIntervalSecs", json!(1), &[("dynamodb-poll-interval-secs", "1")]),
         ("dynamodb.replicationGraceSecs", json!(90), &[("dynamodb-replication-grace-secs", "90")]),
         ("dynamodb.leaseSkewSecs", json!(3), &[("lease-skew-secs", "3")]),
+        (
+            "tls.secretName",
+            json!("certificate"),
+            &[("tls-cert-path", "/etc/gds/tls/tls.crt"), ("tls-key-path", "/etc/gds/tls/tls.key")],
+        ),
+        (
+            "tls.clientCaSecretName",
+            json!("clients"),
+            &[("tls-client-ca-cert-path", "/etc/gds/client-ca/ca.crt")],
+        ),
+        ("maxStreams", json!(20), &[("max-streams", "20")]),
         ("listen", json!("0.0.0.0:18080"), &[("listen", "0.0.0.0:18080")]),
         ("maxBodyBytes", json!(16_777_216), &[("max-body-bytes", "16777216")]),
         ("maxConnections", json!(1_000_000), &[("max-connections", "1000000")]),
