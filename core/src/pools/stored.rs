@@ -15,8 +15,8 @@
 //! write that lost; one that moves on while it is behind is of a writer whose clock is, and counts.
 //!
 //! **Completeness.** The list is exact when the last read is a short time ago and one lease has passed since the first
-//! read, and since the last time that none succeeded for longer than renewals bridge: until then relays may not have
-//! registered again.
+//! read, since the last time that none succeeded for longer than renewals bridge, and since the last write that the table
+//! did not take: until then relays may not have registered again.
 //!
 //! Rejected: comparing with the wall clock at each look (an hour's jump ends all leases); no lower bound
 //! (a replica whose clock is ahead lists nobody's pools but its own); removing what a read lacks (a read may
@@ -147,6 +147,7 @@ impl StoredRegistrations {
                 }
                 self.reads.failed();
             }
+            TableNews::NotWritten => self.reads.doubt(now + self.settings.lease.duration),
             TableNews::Written { registration, renewed_at, began } => {
                 let Settings { lease, region, .. } = &self.settings;
                 let (lease, region) = (lease.duration, region.clone());

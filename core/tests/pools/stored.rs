@@ -260,6 +260,21 @@ fn the_list_is_estimated_from_a_read_that_fails_until_one_lease_after_the_next_t
     assert_eq!(replica.completeness(&[34_999, 35_000]), [Estimated, Exact]);
 }
 
+/// A table may be read and take no writes: its pools lapse, though their relays live.
+#[test]
+fn the_list_is_estimated_from_a_write_that_fails_until_one_lease_after_the_last_that_does() {
+    let mut replica = Replica::settled(16_000);
+    replica.news(TableNews::NotWritten, 16_500);
+    replica.reads(18_000, 20_000, &[]);
+    replica.news(TableNews::NotWritten, 21_500);
+    replica.reads(22_000, 36_000, &[]);
+    assert_eq!(
+        replica.completeness(&[16_500, 31_500, 36_499, 36_500]),
+        [Estimated, Estimated, Estimated, Exact]
+    );
+    assert_eq!(replica.stored.poll_timeout(at(36_000)), Some(at(36_500)));
+}
+
 /// What was read renews leases, though another part was not.
 #[test]
 fn a_read_in_part_renews_what_is_in_it_and_removes_nothing() {

@@ -251,6 +251,7 @@ impl Table {
                     "a registration is not written, and answered 503: so are others until this is over"
                 );
             }
+            self.driver.handle_table(TableNews::NotWritten);
             return Err(NotKept::Store(outwards(&failed.why)));
         }
         if self.writing.works() {

@@ -91,4 +91,6 @@ pub enum TableNews {
         /// When the write began.
         began: Timestamp,
     },
+    /// A registration was not written, though its relay lives.
+    NotWritten,
 }

@@ -57,6 +57,33 @@ async fn while_the_table_is_away_the_last_view_is_listed_and_is_not_complete() {
     assert_eq!((before, replica.listed().await), (names(&["code"], false), names(&["code"], true)));
 }
 
+/// What throttles or forbids writes alone: the pools lapse, and nobody may take them for gone.
+#[tokio::test]
+async fn while_the_table_is_read_and_takes_no_writes_the_list_is_not_complete() {
+    let (double, clock) = (Double::start().await, Arc::default());
+    let replica = Replica::start(&double, &clock).await;
+    replica.pass(8).await;
+    replica.register("chat").await;
+    assert_eq!(replica.listed().await, names(&["chat"], true));
+
+    double.faults().deny(Action::UpdateItem);
+    replica.pass(2).await;
+    assert_eq!(replica.post(&registration("chat").to_string()).await.0, 503);
+    assert_eq!(replica.listed().await, names(&["chat"], false));
+    replica.pass(6).await;
+    assert_eq!(replica.post(&registration("chat").to_string()).await.0, 503);
+    replica.pass(1).await;
+    assert_eq!(replica.listed().await, names(&[], false));
+
+    double.faults().clear();
+    replica.register("chat").await;
+    assert_eq!(replica.listed().await, names(&["chat"], false));
+    replica.pass(6).await;
+    assert_eq!(replica.listed().await, names(&["chat"], false));
+    replica.pass(1).await;
+    assert_eq!(replica.listed().await, names(&["chat"], true));
+}
+
 #[tokio::test]
 async fn one_partition_that_is_not_read_makes_the_list_incomplete_and_takes_no_pool_from_it() {
     let (double, clock) = (Double::start().await, Arc::default());
