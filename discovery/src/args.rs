@@ -34,6 +34,9 @@ pub const SLICES_HEADING: &str = "Only with --pool-discovery=karmada or mcs";
 /// The heading of flags that only `--registration-storage=dynamodb` uses.
 pub const DYNAMODB_HEADING: &str = "Only with --registration-storage=dynamodb";
 
+/// Connections end after this, give or take a tenth, so that load spreads over replicas after a rollout, and a client
+/// whose certificate ran out, or lost its authority, is noticed. Watches go on in new ones, with the whole list.
+const CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
 /// The body of a request may take this long; far more than one within the limit needs.
 const REQUEST: Duration = Duration::from_secs(30);
 /// A client may be silent on its connection for two heartbeats, so that relays keep theirs, within these bounds: ten
@@ -392,6 +395,7 @@ impl Args {
                     connections: fitting_connections(most, 1, OTHER_FILES, raise_open_files()),
                     header_read: heartbeats.clamp(*SILENCE.start(), *SILENCE.end()),
                     grace: Duration::from_secs(server.shutdown_grace_secs),
+                    age: Some(CONNECTION_AGE),
                     ..mcs_runtime::http::Limits::default()
                 },
                 body: usize::try_from(server.max_body_bytes)?,

@@ -74,7 +74,7 @@ impl Driver {
 
     /// Whether the table has this registration, renewed so lately that it need not be written.
     pub fn is_renewed(&self, registration: &PoolRegistration) -> bool {
-        self.with(|directory, _| directory.is_renewed(registration, self.wall()))
+        self.with(|directory, now| directory.is_renewed(registration, now, self.wall()))
     }
 
     /// Now, on the wall clock that renewals are compared by.

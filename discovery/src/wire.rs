@@ -7,7 +7,7 @@ use bytes::Bytes;
 use mcs_core::pools::{
     Capacity, Completeness, Lease, Location, PoolKey, PoolListing, PoolRegistration, ReplicaId, RouterReplica,
 };
-use mcs_core::text::shown;
+use mcs_core::text::{quoted, shown};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -168,9 +168,9 @@ fn check_plain(field: impl FnOnce() -> String, text: Option<&str>) -> Result<(),
 /// # Errors
 /// Why the text is none.
 pub fn http_url(text: &str) -> Result<String, String> {
-    let url = Url::parse(text).map_err(|error| format!("{text:?} is not a URL: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("{} is not a URL: {error}", quoted(text)))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Err(format!("{text:?} is not an http or https URL"));
+        return Err(format!("{} is not an http or https URL", quoted(text)));
     }
     Ok(url.into())
 }

@@ -66,6 +66,8 @@ pub struct ListsCompleteness {
 pub struct Directory {
     registrations: Storage,
     imports: Option<Imports>,
+    /// Whether the first view was there, since when registrations are taken.
+    is_open: bool,
     told: ListsCompleteness,
     changes: VecDeque<Change>,
 }
@@ -111,7 +113,8 @@ impl Directory {
                 Some(Imports { naming, services, index, join, health })
             }
         };
-        Self { registrations, imports, told, changes }
+        let is_open = imports.is_none() && registrations.has_view();
+        Self { registrations, imports, is_open, told, changes }
     }
 
     /// Registers a pool in memory or renews its lease; without effect on a table.
@@ -127,8 +130,8 @@ impl Directory {
     }
 
     /// Whether the table has this registration, renewed so lately that it need not be written.
-    pub fn is_renewed(&self, registration: &PoolRegistration, wall: WallMoment) -> bool {
-        self.registrations.is_renewed(registration, wall)
+    pub fn is_renewed(&self, registration: &PoolRegistration, now: Timestamp, wall: WallMoment) -> bool {
+        self.registrations.is_renewed(registration, now, wall)
     }
 
     /// Takes in what happened at the watch; without effect where none is kept.
@@ -210,6 +213,10 @@ impl Directory {
 
     /// Passes the steps of each machine on to the next.
     fn settle(&mut self, now: Timestamp) {
+        if !self.is_open && self.has_view() {
+            self.is_open = true;
+            self.registrations.opened(now);
+        }
         // What is removed while the list is not exact comes after that was said, and before it is exact again.
         let completeness = self.completeness(now);
         if completeness.pools > self.told.pools || completeness.routers > self.told.routers {

@@ -1,7 +1,8 @@
 //! Registrations with leases, as the memory store keeps them.
 //!
 //! With a lease of 15 s a pool is listed 14.999 s after its last registration and gone at 15.000 s. The list is exact
-//! once one whole lease has passed since the start: until then a relay may not have registered yet.
+//! once one whole lease has passed since the start, and since registrations are taken: until then a relay may not have
+//! registered yet.
 //!
 //! The queue holds one deadline a pool, not one a renewal: a deadline that turns out to be an old one is put back
 //! with the pool's current one. So a renewal costs one lookup, and memory does not grow with the heartbeat's rate.
@@ -55,6 +56,11 @@ impl Registrations {
     /// What it grants.
     pub const fn lease(&self) -> Lease {
         self.lease
+    }
+
+    /// Registrations are taken from now on: until one lease later a relay may not have registered yet.
+    pub fn opened(&mut self, now: Timestamp) {
+        self.exact_at = self.exact_at.max(now + self.lease.duration);
     }
 
     /// Registers a pool or renews its lease. The same payload again is no change.

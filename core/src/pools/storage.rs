@@ -46,10 +46,23 @@ impl Storage {
         }
     }
 
-    pub(super) fn is_renewed(&self, registration: &PoolRegistration, wall: WallMoment) -> bool {
+    pub(super) fn is_renewed(
+        &self,
+        registration: &PoolRegistration,
+        now: Timestamp,
+        wall: WallMoment,
+    ) -> bool {
         match self {
             Self::Memory(_) => false,
-            Self::Table(stored) => stored.is_renewed(registration, wall),
+            Self::Table(stored) => stored.is_renewed(registration, now, wall),
+        }
+    }
+
+    /// Registrations are taken from now on; relays need a lease until all have told theirs.
+    pub(super) fn opened(&mut self, now: Timestamp) {
+        match self {
+            Self::Memory(registrations) => registrations.opened(now),
+            Self::Table(stored) => stored.opened(now),
         }
     }
 

@@ -135,6 +135,11 @@ impl StoredRegistrations {
         self.settings.lease
     }
 
+    /// Registrations are taken from now on: until one lease later a relay may not have registered yet.
+    pub fn opened(&mut self, now: Timestamp) {
+        self.reads.doubt(now + self.settings.lease.duration);
+    }
+
     /// Takes in what happened, `now` and at the same moment `wall` on this replica's wall clock.
     pub fn handle_news(&mut self, news: TableNews, now: Timestamp, wall: WallMoment) {
         self.handle_timeout(now);
@@ -162,7 +167,7 @@ impl StoredRegistrations {
 
     /// Whether `registration` need not be written: the table has the same, written through this region with a lease no
     /// shorter than this replica's, and renewed less than half a heartbeat interval ago.
-    pub fn is_renewed(&self, registration: &PoolRegistration, wall: WallMoment) -> bool {
+    pub fn is_renewed(&self, registration: &PoolRegistration, now: Timestamp, wall: WallMoment) -> bool {
         let Some(known) = self.entries.get(&registration.key) else { return false };
         let item = &known.item;
         known.phase == Phase::Live
@@ -170,6 +175,8 @@ impl StoredRegistrations {
             && item.region == self.settings.region
             && item.lease >= self.settings.lease.duration
             && wall.since(item.renewed_at).is_some_and(|age| age < self.settings.skip_window())
+            // A wall clock that was set back makes renewals look young.
+            && now.since(known.seen) < self.settings.skip_window()
             && item.registration.says_the_same(registration)
     }
 

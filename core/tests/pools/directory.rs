@@ -63,15 +63,40 @@ fn with_slices_a_view_is_there_after_the_first_complete_list_and_exact_only_whil
 
     directory.handle_watch(watched(SliceEvent::InitDone), at(1000));
     directory.register(registration("east", "chat"), at(14_000));
-    directory.handle_timeout(at(15_000));
+    directory.handle_timeout(at(15_999));
     let listing = PoolListing {
         registration: Arc::new(registration("east", "chat")),
         facts: Some(Arc::new(facts(&["ip:10.0.0.2"], &["http://10.0.0.1:8000/"]))),
     };
-    let expected =
-        [Change::PoolUpserted(listing), completeness(Estimated, Exact), completeness(Exact, Exact)];
+    let expected = [Change::PoolUpserted(listing), completeness(Estimated, Exact)];
     assert_eq!((drain(&mut directory), directory.has_view()), (expected.to_vec(), true));
+    directory.handle_timeout(at(16_000));
+    assert_eq!(drain(&mut directory), [completeness(Exact, Exact)]);
     assert_eq!(directory.sizes(), Sizes { registrations: 1, live: 1, slices: 2 });
+}
+
+/// Until the first view is there nobody can register, so a late one must not pass for a list without pools.
+#[test]
+fn the_list_is_not_exact_before_one_lease_after_the_first_view() {
+    let mut directory = of_slices(Naming::Mcs);
+    directory.handle_timeout(at(60_000));
+    let listed = [
+        SliceEvent::Init,
+        init_apply("r", relay("east", "10.0.0.2")),
+        init_apply("f", frontend("east", "10.0.0.1")),
+        SliceEvent::InitDone,
+    ];
+    for event in listed {
+        directory.handle_watch(watched(event), at(60_000));
+    }
+    assert_eq!(drain(&mut directory), [completeness(Estimated, Exact)]);
+    assert_eq!(directory.poll_timeout(at(60_000)), Some(at(75_000)));
+    directory.register(registration("east", "chat"), at(64_000));
+    directory.handle_timeout(at(74_999));
+    let before: Vec<_> = drain(&mut directory);
+    directory.handle_timeout(at(75_000));
+    assert!(matches!(before[..], [Change::PoolUpserted(_)]), "{before:?}");
+    assert_eq!(drain(&mut directory), [completeness(Exact, Exact)]);
 }
 
 /// Case O47: relists that begin and fail do not hide an outage; what was listed stays listed.

@@ -123,7 +123,8 @@ impl Replica {
     }
 
     fn is_renewed(&self, now: i64, registration: &PoolRegistration) -> bool {
-        self.stored.is_renewed(registration, wall(now))
+        let moment = at(u64::try_from(now).unwrap_or_default());
+        self.stored.is_renewed(registration, moment, wall(now + self.set))
     }
 }
 
@@ -306,6 +307,22 @@ fn reads_that_take_long_are_late_later() {
     assert_eq!(replica.completeness(&[22_999, 23_000]), [Exact, Estimated]);
 }
 
+/// Two renewals are 13.5 s apart at most, and hold for 17 s: what the last read has is good for 3.5 s, however slow it was.
+#[test]
+fn a_view_is_late_before_a_renewal_that_it_has_can_end() {
+    let slow = Settings {
+        lease: Lease { heartbeat_interval: Duration::from_secs(9), ..LEASE },
+        poll_interval: Duration::from_secs(3),
+        ..settings()
+    };
+    let mut replica = Replica { stored: StoredRegistrations::new(slow), set: 0 };
+    let read = |began| TableNews::Read(TableRead { began: at(began), items: vec![], unreadable: vec![] });
+    for began in (0..=18_000).step_by(3_000) {
+        replica.news(read(began), began + 2_900);
+    }
+    assert_eq!(replica.completeness(&[21_499, 21_500]), [Exact, Estimated]);
+}
+
 /// Two renewals are 7.5 s apart at most, and hold for 17 s.
 #[test]
 fn a_pause_that_renewals_do_not_bridge_counts_as_an_outage() {
@@ -359,6 +376,17 @@ fn what_is_not_as_good_as_a_write_of_ones_own_is_written() {
         replica.read(0, &[item]);
         assert_eq!(replica.is_renewed(1_000, &chat), expected, "{what}");
     }
+}
+
+/// Set back by six seconds, the clock makes a renewal of seven seconds ago one of a second ago.
+#[test]
+fn a_wall_clock_that_was_set_back_makes_no_renewal_young_enough() {
+    let mut replica = Replica::new();
+    replica.read(0, &[item("chat", 0)]);
+    let chat = registration("east", "chat");
+    replica.set = -2_400;
+    let skipped: Vec<_> = [2_499, 2_500, 4_899].map(|now| replica.is_renewed(now, &chat)).into();
+    assert_eq!(skipped, [true, false, false]);
 }
 
 /// A write that loses against one of another region that was dated later is found by the next read.
@@ -546,7 +574,7 @@ fn moments_at_the_ends_of_time_are_taken() {
                     let read = TableRead { began, items: vec![item.clone()], unreadable: vec![] };
                     stored.handle_news(TableNews::Read(read), began, own);
                     stored.handle_timeout(began);
-                    stored.is_renewed(&item.registration, own);
+                    stored.is_renewed(&item.registration, began, own);
                 }
             }
         }

@@ -310,7 +310,7 @@ impl History {
             return false;
         }
         let (own, renewed_at) = (replica.region, replica.wall(now));
-        if replica.stored.is_renewed(&pool.registration, renewed_at) {
+        if replica.stored.is_renewed(&pool.registration, at(now), renewed_at) {
             self.skipped += 1;
             return true;
         }

@@ -109,7 +109,8 @@ struct Model {
     slices: BTreeMap<SliceId, SliceFacts>,
     /// What a list has brought that is under way.
     relist: Option<BTreeMap<SliceId, SliceFacts>>,
-    is_synced: bool,
+    /// When the first list was there, since when pools can register.
+    synced: Option<Timestamp>,
     /// Errors since the last sign of life.
     errors: Vec<Timestamp>,
     /// Since when one side alone has a pool, and whether that was told.
@@ -158,8 +159,8 @@ impl Model {
 
     fn completeness(&self, now: Timestamp) -> ListsCompleteness {
         let is_stale = self.run(now).is_some_and(|(first, _)| now.since(first) >= STALE);
-        let routers = self.is_synced && !is_stale;
-        let pools = routers && now.since(at(0)) >= LEASE.duration;
+        let routers = self.synced.is_some() && !is_stale;
+        let pools = routers && self.synced.is_some_and(|synced| now.since(synced) >= LEASE.duration);
         let exact = |is: bool| if is { Completeness::Exact } else { Completeness::Estimated };
         ListsCompleteness { pools: exact(pools), routers: exact(routers) }
     }
@@ -170,7 +171,7 @@ impl Model {
         let told =
             self.one_sided.values().filter(|(_, told)| !told).map(|(since, _)| *since + LEASE.duration * 2);
         let run = self.run(now).into_iter().flat_map(|(first, last)| [first + STALE, last + QUIET]);
-        let all = leases.chain(told).chain(run).chain([at(0) + LEASE.duration]);
+        let all = leases.chain(told).chain(run).chain(self.synced.map(|synced| synced + LEASE.duration));
         all.filter(|time| *time > now).min()
     }
 
@@ -196,7 +197,7 @@ impl Model {
         let (live, _) = self.live();
         let is_one_sided = |key: &PoolKey| self.registered.contains_key(key) != live.contains_key(key);
         self.one_sided.retain(|key, _| is_one_sided(key));
-        if self.is_synced {
+        if self.synced.is_some() {
             for key in (0..POOLS).map(pool).filter(is_one_sided) {
                 self.one_sided.entry(key).or_insert((now, false));
             }
@@ -206,7 +207,7 @@ impl Model {
     fn relisted(&mut self, now: Timestamp) {
         let Some(slices) = self.relist.take() else { return };
         self.slices = slices;
-        self.is_synced = true;
+        self.synced.get_or_insert(now);
         self.one_sided.clear();
         self.errors.clear();
         self.look(now);
@@ -371,7 +372,7 @@ impl Both {
         self.notices.sort_by_key(|notice| format!("{notice:?}"));
         self.model.notices.sort_by_key(|notice| format!("{notice:?}"));
         prop_assert_eq!(&self.notices, &self.model.notices);
-        prop_assert_eq!(self.directory.has_view(), self.model.is_synced);
+        prop_assert_eq!(self.directory.has_view(), self.model.synced.is_some());
         Ok(())
     }
 }

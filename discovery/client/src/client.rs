@@ -27,8 +27,9 @@ pub const CALL: Duration = Duration::from_secs(4);
 /// A stream that says nothing for this long, not even a comment, is left: the service comments several times in it, and
 /// no network forgets an idle connection sooner.
 pub const SILENCE: Duration = Duration::from_secs(60);
-/// A connection is kept this long without a call: longer than a heartbeat, and less than the service keeps it.
-const IDLE: Duration = Duration::from_secs(15);
+/// A connection is kept this long without a call: longer than a heartbeat of 5 s, and less than the two that the service
+/// keeps it.
+const IDLE: Duration = Duration::from_secs(8);
 /// The most bytes of an answer that is no list.
 const SMALL: usize = 64 * 1024;
 /// The most bytes of a list: a million pools have a third of it.

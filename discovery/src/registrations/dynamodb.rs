@@ -19,7 +19,7 @@ use futures::future::join_all;
 use mcs_core::ids::Region;
 use mcs_core::pools::stored::{Settings, TableNews, TableRead};
 use mcs_core::pools::{Lease, PoolKey, PoolRegistration};
-use mcs_core::time::Clock;
+use mcs_core::time::{Clock, Timestamp};
 use mcs_runtime::clock::sleep_until;
 use mcs_runtime::dynamodb::{Action, Class, Client, Failed, Item, Why, until_prepared, until_usable};
 use mcs_runtime::ready::Handle;
@@ -80,6 +80,7 @@ pub struct Table {
 /// A write under way.
 struct UnderWay {
     registration: Arc<PoolRegistration>,
+    began: Timestamp,
     ended: watch::Receiver<Option<Result<(), NotKept>>>,
 }
 
@@ -199,15 +200,19 @@ impl Table {
         registration: PoolRegistration,
     ) -> watch::Receiver<Option<Result<(), NotKept>>> {
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.elapsed();
         if let Some(under_way) = writes.get(&registration.key)
             && under_way.registration.says_the_same(&registration)
+            && now.since(under_way.began) < self.settings.skip_window()
+            // Else it has ended without an answer.
+            && under_way.ended.has_changed().is_ok()
         {
             self.metrics.wrote(Write::Skipped);
             return under_way.ended.clone();
         }
         let registration = Arc::new(registration);
         let (tell, ended) = watch::channel(None);
-        let under_way = UnderWay { registration: registration.clone(), ended: ended.clone() };
+        let under_way = UnderWay { registration: registration.clone(), began: now, ended: ended.clone() };
         writes.insert(registration.key.clone(), under_way);
         drop(writes);
         let table = Arc::clone(self);

@@ -85,8 +85,10 @@ impl Reads {
 }
 
 impl Last {
-    /// When the next read should have succeeded, with room for one that takes twice as long.
+    /// When the next read should have succeeded, with room for one that takes twice as long; no later than a renewal that
+    /// it has can end.
     fn late_at(self, settings: &Settings) -> Timestamp {
-        self.began + settings.poll_interval + LATE_AFTER.max(self.took * 2)
+        let expected = settings.poll_interval + LATE_AFTER.max(self.took * 2);
+        self.began + expected.min(settings.bridged().unwrap_or_default())
     }
 }
