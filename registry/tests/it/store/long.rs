@@ -72,6 +72,7 @@ impl Long {
         let timing = self.timing;
         Started::on(self.clock.clone(), store, None, |config| {
             config.policy.timing = timing;
+            config.policy.max_clusters = 100;
             config.replication = Replication {
                 region: Some(Region::new("eu-west-1").unwrap()),
                 refresh_interval: timing.lease() / 15,
@@ -187,12 +188,16 @@ async fn an_outage(lasts: Duration, clusters: usize) {
     let lease = Duration::from_secs(30);
     let mut long = Long::start(lease, 2, clusters).await;
     let witnesses = [0, 1].map(|replica| Witness::of(long.replicas[replica].client.clone()));
+    let tick = lease / 300;
+    // Until each replica knows of the other.
+    let known = async { while long.step(tick).await != Some(false) {} };
+    tokio::time::timeout(LIMIT, known).await.unwrap();
     for cluster in 0..clusters {
         assert!(!long.puts(cluster, "web", 0, 2).await, "{cluster}");
     }
     let records = long.records().await;
     assert_eq!(records.len(), clusters);
-    let (tick, before) = (lease / 300, vec![2; clusters]);
+    let before = vec![2; clusters];
     long.until(tick, "all is shown", async |long| {
         long.all_show("web", &before).await && long.are_complete(true).await
     })
