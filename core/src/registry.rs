@@ -338,7 +338,8 @@ impl Registry {
     /// Whether a cluster that is not listed was away for a lease, so that its absence means something. While the store
     /// does not answer, nothing is known of what other replicas were told.
     pub fn is_complete(&self, now: Timestamp) -> bool {
-        let sharing = self.sharing.as_ref().is_none_or(|sharing| sharing.complete && !sharing.lags);
+        let sharing =
+            self.sharing.as_ref().is_none_or(|sharing| sharing.complete && !sharing.torn && !sharing.lags);
         let own = self.complete_at.is_none_or(|at| at.has_passed(self.clock.peek(now)));
         self.unread_since.is_none() && sharing && own
     }

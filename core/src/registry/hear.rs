@@ -152,7 +152,9 @@ impl Registry {
             // Told until all have read it: who missed it, and reads of another one from before the cluster went there, would
             // find it nowhere.
             let number = *member.elsewhere.told_in.get_or_insert(beat.number);
-            if runs || !sharing.live_have_read(number) {
+            // Who has not read for longer than this is dead or new, and ages are told in parts of the longest.
+            let matters = age < timing.lease() + sharing.grace;
+            if runs || (matters && !sharing.live_have_read(number)) {
                 beat.renewals.insert(member.tag, Renewal { number, age });
             }
             if runs {

@@ -40,10 +40,13 @@ impl Registry {
             Err(refused) => return Err(refused),
         }
         self.check_term(cluster, &uid, version)?;
-        if let Some(member) =
-            self.members.get(cluster).filter(|member| member.uid == uid && version < member.mark)
-        {
-            let floor = member.mark.term;
+        let who = Who { cluster: cluster.clone(), uid: uid.clone() };
+        let member = self.members.get(cluster).filter(|member| member.uid == uid);
+        // Of one that was removed the store takes nothing that is older than the removal.
+        let removed = self.sharing.as_ref().and_then(|sharing| sharing.removed.get(&who));
+        let mark = member.map(|member| member.mark).or_else(|| removed.map(|left| left.mark));
+        if let Some(mark) = mark.filter(|mark| version < *mark) {
+            let floor = mark.term;
             return Err(Refused::OldTerm { cluster: cluster.clone(), term: version.term, floor });
         }
         // With the id it takes over the claim: who had it, and was silent for a lease, does not win it back by it.
@@ -55,7 +58,7 @@ impl Registry {
         let judged = self.clock.now();
         self.terms.came(cluster, &uid);
         if let Some(sharing) = &mut self.sharing {
-            sharing.came(&Who { cluster: cluster.clone(), uid: uid.clone() });
+            sharing.came(&who);
         }
         let member = self.members.entry(cluster.clone()).or_insert_with(|| Member::new(uid, judged, now));
         member.claimed_at = member.claimed_at.or(claim);

@@ -618,16 +618,15 @@ fn a_record_that_says_expired_is_not_believed_before_others_were_heard() {
 fn a_view_is_not_complete_while_a_record_of_nobody_that_is_known_cannot_be_read() {
     let mut fixture = Fixture::shared(1, "eu-1");
     let mut seen = Vec::new();
-    for (number, torn) in
-        [(1, BTreeSet::from([(cluster("east"), UidTag::of(&uid("east")))])), (2, BTreeSet::new())]
-    {
+    let torn = || BTreeSet::from([(cluster("east"), UidTag::of(&uid("east")))]);
+    for (number, torn) in [(1, torn()), (2, BTreeSet::new()), (3, torn()), (4, BTreeSet::new())] {
         let now = fixture.now();
         fixture.registry.differing(&[], &torn, now);
         fixture.hear(&[&item(2 * number, &[])]);
         fixture.hear(&[&item(2 * number + 1, &[])]);
         seen.push(fixture.registry.is_complete(fixture.now()));
     }
-    assert_eq!(seen, [false, true]);
+    assert_eq!(seen, [false, true, false, true]);
 }
 
 #[test]

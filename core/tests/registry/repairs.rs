@@ -6,7 +6,7 @@ use crate::learn::{
 };
 use mcs_core::ids::Epoch;
 use mcs_core::model::MemberState;
-use mcs_core::registry::{Forgotten, Keys, Learnt, Op, Read, Recorded, Rewrite, Who};
+use mcs_core::registry::{Forgotten, Keys, Learnt, Op, Read, Recorded, Refused, Registered, Rewrite, Who};
 use mcs_core::replicas::Beat;
 use mcs_core::time::WallMillis;
 use mcs_core::version::{Sum, Version};
@@ -139,6 +139,22 @@ fn a_record_as_old_as_a_removal_makes_no_member_at_who_starts() {
     assert_eq!((differing.read, differing.remove), (BTreeSet::new(), BTreeMap::new()));
     let differing = fixture.registry.differing(&directory("1.6"), &BTreeSet::new(), now);
     assert_eq!((differing.read, differing.remove), ([who("east")].into(), BTreeMap::new()));
+}
+
+/// Installed anew, on a clock that is behind: what it says would be older than its removal for everybody.
+#[test]
+fn a_cluster_that_was_removed_comes_back_with_what_is_no_older() {
+    for (act, expected) in [
+        ("6.9", Err(Refused::OldTerm { cluster: cluster("east"), term: 6, floor: 7 })),
+        ("7.4", Err(Refused::OldTerm { cluster: cluster("east"), term: 7, floor: 7 })),
+        ("7.5", Ok(Registered { differs: false })),
+        ("8.1", Ok(Registered { differs: false })),
+    ] {
+        let mut fixture = replica();
+        let now = fixture.now();
+        fixture.registry.was_removed(&who("east"), Version::new(7, 5), now);
+        assert_eq!(fixture.register("east", act, Sum::EMPTY), expected, "{act}");
+    }
 }
 
 #[test]

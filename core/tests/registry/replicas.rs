@@ -555,6 +555,19 @@ fn a_member_that_is_not_heard_here_for_a_lease_is_in_the_beat_until_all_that_liv
     assert_eq!(fixture.beat().renewals.len(), 0);
 }
 
+/// The grace is ten minutes. Who has read nothing for longer is dead, or has just come.
+#[test]
+fn a_member_that_is_not_heard_here_for_a_lease_and_the_grace_is_in_no_beat() {
+    let mut fixture = replica(&[], &[&item(NEAR, 1, 0), &item(FAR, 1, 0)]);
+    fixture.register("west", "1.1", Sum::EMPTY).expect("a free id");
+    let mut told = Vec::new();
+    for millis in [0, 629_999, 630_000] {
+        fixture.until_millis(millis);
+        told.push(fixture.beat().renewals.len());
+    }
+    assert_eq!(told, [1, 1, 0]);
+}
+
 /// It went on to a third one, which echoed before that.
 #[test]
 fn a_renewal_that_was_missed_and_is_over_has_all_asked_anew() {

@@ -406,8 +406,8 @@ impl Store for DynamoDb {
                 Ok((member, Found::Removed(as_of))) => members.removed.push((member, as_of)),
                 Err(problem) => {
                     self.log_unreadable(&pk, &sk, &problem);
-                    // One that cannot even be named may be of a cluster that would be missed.
-                    let named = keys::read_record(&sk).ok_or_else(|| self.cannot_read(&pk, &sk, &problem))?;
+                    // Each key that a registry writes names its cluster: another one is of nobody that would be missed.
+                    let Some(named) = keys::read_record(&sk) else { continue };
                     let torn = match problem {
                         Unreadable::Newer { .. } => Torn::Newer,
                         _ => Torn::Damaged,
