@@ -145,7 +145,7 @@ fuzz-check: ## Check that the fuzz targets compile, with the compiler that every
 # --- check -----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: fmt-check clippy doc crds-check openapi-check config-check charts-check cases-check check-alone fuzz-check one-crypto deny ## Check format, lints, docs, generated files, dependencies
+lint: fmt-check clippy doc crds-check openapi-check config-check charts-check cases-check check-alone one-crypto deny ## Check format, lints, docs, generated files, dependencies
 
 .PHONY: fmt
 fmt: ## Format the code
