@@ -145,7 +145,7 @@ fn flags(help: &str) -> Vec<(String, String)> {
         let long = line.strip_prefix("--").or_else(|| line.split_once(", --").map(|(_, long)| long));
         match (long, flags.last_mut()) {
             (Some(long), _) if line.starts_with('-') => {
-                let name = long.split([' ', '=']).next().unwrap_or_default().trim_end_matches("...");
+                let name = long.split([' ', '=', '[']).next().unwrap_or_default().trim_end_matches("...");
                 flags.push((name.to_owned(), String::new()));
             }
             (_, Some((_, text))) => *text = format!("{text} {line}"),
