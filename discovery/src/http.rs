@@ -8,7 +8,7 @@
 //! | `tag` | `ETag` and `If-None-Match` |
 //! | `events` | the stream of one watcher |
 //! | `answer` | answers and errors as they go out: JSON, but for metrics and streams |
-//! | `openapi` | the document of all this, made from the table: for a test, see [`OPENAPI`] |
+//! | `openapi` | the document of all this, made from the table: for a test, see `OPENAPI` |
 //!
 //! Until the first view is there, everything but `/livez` is 503, so that a Pod stays unready and is not restarted.
 //! An answer's list is sent from the lists' own text. One function looks up the route, since a router of many layers
