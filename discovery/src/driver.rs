@@ -2,7 +2,7 @@
 //!
 //! Every call first does what has become due, so a list never shows a pool past its lease, however late a timer is.
 
-use crate::shown::{Edit, List, Shown, Watcher};
+use crate::shown::{Edit, Shown};
 use crate::{notices, wire};
 use mcs_core::pools::directory::{Change, Directory, Sizes, WatchNews};
 use mcs_core::pools::stored::{TableNews, WallMoment};
@@ -87,34 +87,14 @@ impl Driver {
         self.with(|directory, now| directory.handle_watch(news, now));
     }
 
-    /// The list of pools; none before the first view.
-    pub fn pools(&self) -> Option<List> {
-        self.has_view_now().then(|| self.pools.list())
+    /// The list of pools as of now; none before the first view.
+    pub fn pools(&self) -> Option<&Arc<Shown<PoolKey>>> {
+        self.has_view_now().then_some(&self.pools)
     }
 
-    /// The list of router replicas; none before the first view.
-    pub fn routers(&self) -> Option<List> {
-        self.has_view_now().then(|| self.replicas.list())
-    }
-
-    /// The version of the list of pools, see [`List::version`]; none before the first view.
-    pub fn pools_version(&self) -> Option<u64> {
-        self.has_view_now().then(|| self.pools.version())
-    }
-
-    /// The version of the list of router replicas; none before the first view.
-    pub fn routers_version(&self) -> Option<u64> {
-        self.has_view_now().then(|| self.replicas.version())
-    }
-
-    /// Watches the list of pools; none before the first view.
-    pub fn watch_pools(&self) -> Option<Watcher<PoolKey>> {
-        self.has_view_now().then(|| self.pools.watch())
-    }
-
-    /// Watches the list of router replicas; none before the first view.
-    pub fn watch_routers(&self) -> Option<Watcher<ReplicaId>> {
-        self.has_view_now().then(|| self.replicas.watch())
+    /// The list of router replicas as of now; none before the first view.
+    pub fn routers(&self) -> Option<&Arc<Shown<ReplicaId>>> {
+        self.has_view_now().then_some(&self.replicas)
     }
 
     /// Whether the lists can be read.

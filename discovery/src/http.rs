@@ -28,6 +28,7 @@ pub use caller::Caller;
 use crate::driver::Driver;
 use crate::metrics::Metrics;
 use crate::registrations::Registrar;
+use crate::shown::Shown;
 use crate::wire;
 use answer::Error;
 use axum::Router;
@@ -207,43 +208,44 @@ impl App {
 
     fn get(&self, call: Call, headers: &HeaderMap, is_head: bool) -> Result<Response, Error> {
         match call {
-            Call::ListPools => {
-                let version = self.driver.pools_version().ok_or(Error::NoView)?;
-                if self.tags.is_known(headers, version) {
-                    return Ok(answer::not_modified(self.tags.of(version)));
-                }
-                let list = self.driver.pools().ok_or(Error::NoView)?;
-                Ok(answer::list("pools", list, self.tags))
-            }
-            Call::ListRouters => {
-                let version = self.driver.routers_version().ok_or(Error::NoView)?;
-                if self.tags.is_known(headers, version) {
-                    return Ok(answer::not_modified(self.tags.of(version)));
-                }
-                let list = self.driver.routers().ok_or(Error::NoView)?;
-                Ok(answer::list("routers", list, self.tags))
-            }
+            Call::ListPools => self.list("pools", self.driver.pools(), headers),
+            Call::ListRouters => self.list("routers", self.driver.routers(), headers),
             Call::WatchPools | Call::WatchRouters if is_head => Ok(answer::events(axum::body::Body::empty())),
-            Call::WatchPools => {
-                let place = self.place()?;
-                let watcher = self.driver.watch_pools().ok_or(Error::NoView)?;
-                let counted = self.metrics.watch("pools");
-                let body = events::stream(watcher, counted, self.drain.clone());
-                Ok(answer::events(place.until_end_of(body)))
-            }
-            Call::WatchRouters => {
-                let place = self.place()?;
-                let watcher = self.driver.watch_routers().ok_or(Error::NoView)?;
-                let counted = self.metrics.watch("routers");
-                let body = events::stream(watcher, counted, self.drain.clone());
-                Ok(answer::events(place.until_end_of(body)))
-            }
+            Call::WatchPools => self.watch("pools", self.driver.pools()),
+            Call::WatchRouters => self.watch("routers", self.driver.routers()),
             Call::Ready => self.readiness(),
             Call::Live => Ok(answer::json(answer::OK)),
             Call::Metrics => Ok(admin::exposition(&self.registry)),
             Call::OpenApi => Ok(answer::json(OPENAPI)),
             Call::Register => Err(Error::NoRoute),
         }
+    }
+
+    fn list<K>(
+        &self,
+        name: &str,
+        list: Option<&Arc<Shown<K>>>,
+        headers: &HeaderMap,
+    ) -> Result<Response, Error>
+    where
+        K: Ord + Clone,
+    {
+        let list = list.ok_or(Error::NoView)?;
+        let version = list.version();
+        if self.tags.is_known(headers, version) {
+            return Ok(answer::not_modified(self.tags.of(version)));
+        }
+        Ok(answer::list(name, list.list(), self.tags))
+    }
+
+    fn watch<K>(&self, name: &'static str, list: Option<&Arc<Shown<K>>>) -> Result<Response, Error>
+    where
+        K: Ord + Clone + Send + Sync + 'static,
+    {
+        let place = self.place()?;
+        let watcher = list.ok_or(Error::NoView)?.watch();
+        let body = events::stream(watcher, self.metrics.watch(name), self.drain.clone());
+        Ok(answer::events(place.until_end_of(body)))
     }
 
     /// A place for a watch; none while the process ends, since a watch would end at once.

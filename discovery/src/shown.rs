@@ -54,7 +54,7 @@ pub enum Cause {
 }
 
 /// A list, its entries by `K`.
-pub(crate) struct Shown<K> {
+pub struct Shown<K> {
     name: &'static str,
     state: Mutex<State<K>>,
     newest: watch::Sender<u64>,
@@ -92,7 +92,7 @@ impl<K: Ord + Clone> Shown<K> {
     }
 
     /// The list.
-    pub(crate) fn list(&self) -> List {
+    pub fn list(&self) -> List {
         let state = self.lock();
         List {
             entries: state.sheet.pieces().collect(),
@@ -102,7 +102,7 @@ impl<K: Ord + Clone> Shown<K> {
     }
 
     /// Its version, and nothing more.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.lock().version
     }
 
@@ -113,7 +113,7 @@ impl<K: Ord + Clone> Shown<K> {
     }
 
     /// Begins to watch.
-    pub(crate) fn watch(self: &Arc<Self>) -> Watcher<K> {
+    pub fn watch(self: &Arc<Self>) -> Watcher<K> {
         // A change counts receivers under the lock, so none falls between.
         let _state = self.lock();
         let newest = self.newest.subscribe();

@@ -73,8 +73,8 @@ pub fn play(text: &str) {
                 "PASS" => clock.advance(Duration::from_secs(rest.parse().unwrap_or(1).min(86_400))),
                 _ => {}
             }
-            look_at_pools(driver.pools());
-            look_at_routers(driver.routers());
+            look_at_pools(driver.pools().map(|pools| pools.list()));
+            look_at_routers(driver.routers().map(|routers| routers.list()));
         }
     }
 }
