@@ -187,8 +187,9 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE")]
     pub tls_key_path: Option<PathBuf>,
     /// PEM file with the CA certificates by which clients must be signed, read again when it changes. A certificate for
-    /// `spiffe://CLUSTERSET/cluster/ID` or `ID.CLUSTERSET` then registers pools of that cluster only, any other reads.
-    /// Without it no client is asked for a certificate
+    /// `spiffe://CLUSTERSET/cluster/ID` or `ID.CLUSTERSET` then registers pools of that cluster only, any other reads,
+    /// and who shows none, as the probes of a node, may GET /healthz, /readyz and /livez only. Without it no client is
+    /// asked for a certificate
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca_cert_path: Option<PathBuf>,
 }

@@ -174,8 +174,10 @@ async fn serve(State(app): State<App>, request: Request) -> Response {
 impl App {
     /// The answer of the route of the request's method, out of those of its path, and whether its body was read.
     async fn answer(&self, routes: &'static [Route], request: Request) -> Result<(Response, bool), Error> {
-        let answers_for_itself = |route: &Route| matches!(route.call, Call::Live | Call::Ready);
-        if !routes.iter().any(answers_for_itself) && !self.driver.has_view() {
+        let caller = Caller::of(request.extensions());
+        let is_probe = routes.iter().any(|route| route.call.is_probe());
+        caller.may_ask(is_probe && matches!(*request.method(), Method::GET | Method::HEAD))?;
+        if !is_probe && !self.driver.has_view() {
             return Err(Error::NoView);
         }
         if routes.is_empty() {
@@ -190,9 +192,8 @@ impl App {
             return Err(Error::NoMethod { allowed: routes::allowed(routes) });
         };
         if route.call == Call::Register {
-            let (parts, body) = request.into_parts();
-            let body = self.bodies.read(body).await?;
-            let registered = self.register(&Caller::of(&parts.extensions), &body).await;
+            let body = self.bodies.read(request.into_body()).await?;
+            let registered = self.register(&caller, &body).await;
             return Ok((registered.map_or_else(Error::into_response, answer::json), true));
         }
         let response = self.get(route.call, request.headers(), is_head)?;

@@ -122,7 +122,7 @@ type Identify = Arc<dyn Fn(&Peer) -> Extensions + Send + Sync>;
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
-    /// What it showed; none when it was not asked for a certificate.
+    /// What it showed; none when it was not asked for a certificate, or need not show one.
     pub certificate: Option<Certificate>,
 }
 

@@ -131,7 +131,7 @@ impl Tls {
         Ok(tls)
     }
 
-    /// Whether clients must show a certificate.
+    /// Whether clients are asked for a certificate.
     pub fn asks_for_certificates(&self) -> bool {
         self.shared.files.source().client_ca.is_some()
     }

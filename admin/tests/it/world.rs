@@ -293,7 +293,12 @@ impl Secret {
 
     fn of_registry(&self) -> Files {
         let client_ca = Some(self.path("client-ca.crt"));
-        Files { cert: self.path("server.crt"), key: self.path("server.key"), client_ca }
+        Files {
+            cert: self.path("server.crt"),
+            key: self.path("server.key"),
+            client_ca,
+            lets_in_without: false,
+        }
     }
 
     fn of_caller(&self) -> ClientFiles {

@@ -106,12 +106,10 @@ global-discovery.dynamo.nvidia.com/storage
 {{ regexFind "[0-9]+$" .Values.listen }}
 {{- end }}
 
-{{/* How a probe asks. Where clients need certificates it cannot, and sees that the port is open. Given: root, path. */}}
+{{/* How a probe asks; it needs no certificate, also where clients do. Given: root, path. */}}
 {{- define "gds.probe" -}}
 {{- with .root.Values.tls }}
-{{- if .clientCaSecretName -}}
-tcpSocket: { port: http }
-{{- else if .secretName -}}
+{{- if .secretName -}}
 httpGet: { path: {{ $.path }}, port: http, scheme: HTTPS }
 {{- else -}}
 httpGet: { path: {{ $.path }}, port: http }

@@ -1,10 +1,13 @@
-//! Who calls, and which pools that may register. Reading is for all who reach the port.
+//! Who calls, what that may read, and which pools it may register.
 //!
-//! | caller | registers |
-//! |---|---|
-//! | anyone, where no client certificates are asked for | any pool |
-//! | a certificate that names a cluster | the pools of that cluster |
-//! | any other certificate | none |
+//! | caller | reads | registers |
+//! |---|---|---|
+//! | anyone, where no client certificates are asked for | all | any pool |
+//! | a certificate that names a cluster | all | the pools of that cluster |
+//! | any other certificate | all | none |
+//! | nobody: one was asked for, and none was shown | what probes ask | none |
+//!
+//! A kubelet has no certificate, and its probes must see whether this replica has its view (docs/decisions/0039).
 
 use axum::http::Extensions;
 use mcs_core::ids::{ClusterId, ClustersetId};
@@ -30,9 +33,11 @@ pub enum Caller {
         /// What it is, for people: "a certificate with the names …".
         shown: String,
     },
+    /// Client certificates are asked for, and none was shown.
+    Nobody,
 }
 
-/// A caller registered a pool that its certificate does not allow.
+/// A caller asked for what its certificate, or that it has none, does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
     /// It is that of another cluster.
@@ -56,13 +61,19 @@ pub(super) enum Denied {
         /// What the certificate is.
         shown: String,
     },
+    /// There is none.
+    #[error(
+        "no client certificate was shown, and this needs one signed by a CA of --tls-client-ca-cert-path: without it \
+         only GET of /healthz, /readyz and /livez is answered"
+    )]
+    NoCertificate,
 }
 
 impl Caller {
-    /// Who is at the other end of a connection; a port that asks for certificates gives none without.
+    /// Who is at the other end of a connection.
     pub(super) fn identify(peer: &Peer, certificates_are_asked_for: bool) -> Self {
         let Some(certificate) = &peer.certificate else {
-            return if certificates_are_asked_for { Self::unknown() } else { Self::Anyone };
+            return if certificates_are_asked_for { Self::Nobody } else { Self::Anyone };
         };
         let caller = Self::from(Holder::of(certificate));
         debug!(peer = %peer.address, serial = certificate.serial, ?caller, "client identified");
@@ -71,11 +82,18 @@ impl Caller {
 
     /// Who sent a request, from what the connection put into its extensions.
     pub(super) fn of(extensions: &Extensions) -> Self {
-        extensions.get().cloned().unwrap_or_else(Self::unknown)
+        extensions.get().cloned().unwrap_or(Self::Nobody)
     }
 
-    fn unknown() -> Self {
-        Self::Reader { shown: "a certificate that was not seen".to_owned() }
+    /// Asks for something that tells of the process alone (`is_probe`), or of pools and routers.
+    ///
+    /// # Errors
+    /// There is no certificate.
+    pub(super) const fn may_ask(&self, is_probe: bool) -> Result<(), Denied> {
+        match self {
+            Self::Nobody if !is_probe => Err(Denied::NoCertificate),
+            Self::Nobody | Self::Anyone | Self::Cluster { .. } | Self::Reader { .. } => Ok(()),
+        }
     }
 
     /// Asks to register a pool.
@@ -95,6 +113,7 @@ impl Caller {
             Self::Reader { shown } => {
                 Err(Denied::NoCluster { asked: asked.to_owned(), shown: shown.clone() })
             }
+            Self::Nobody => Err(Denied::NoCertificate),
         }
     }
 }
@@ -141,10 +160,20 @@ mod tests {
     }
 
     #[test]
-    fn a_request_or_a_connection_of_which_nothing_is_known_may_read_only() {
+    fn a_request_or_a_connection_of_which_nothing_is_known_is_nobodys_who_may_ask_as_probes_do() {
         let peer = Peer { address: ([127, 0, 0, 1], 80).into(), certificate: None };
         assert_eq!(Caller::identify(&peer, false), Caller::Anyone);
-        assert_eq!(Caller::identify(&peer, true), Caller::unknown());
-        assert_eq!(Caller::of(&Extensions::new()), Caller::unknown());
+        assert_eq!(Caller::identify(&peer, true), Caller::Nobody);
+        assert_eq!(Caller::of(&Extensions::new()), Caller::Nobody);
+
+        let reader = Caller::Reader { shown: "a certificate without names".to_owned() };
+        for (caller, asks) in
+            [(Caller::Anyone, Ok(())), (reader, Ok(())), (Caller::Nobody, Err(Denied::NoCertificate))]
+        {
+            assert_eq!((caller.may_ask(true), caller.may_ask(false)), (Ok(()), asks), "{caller:?}");
+        }
+        let told = "no client certificate was shown, and this needs one signed by a CA of --tls-client-ca-cert-path: \
+                    without it only GET of /healthz, /readyz and /livez is answered";
+        assert_eq!(self::told(&Caller::Nobody), [told, told]);
     }
 }

@@ -179,12 +179,12 @@ fn responses() -> Value {
     let failed = |about: &str| ok(about, "Error");
     json!({
         "NotModified": {"description": "The caller has the list.", "headers": {"ETag": etag()}},
-        "Forbidden": failed("The client certificate is not that of the pool's cluster."),
+        "Forbidden": failed("The client certificate is not that of the pool's cluster, or none was shown."),
         "TooSlow": failed("The body came too slowly."),
         "TooLarge": failed("The body has more bytes than `--max-body-bytes`."),
         "Invalid": failed("The body is no registration; the message names the field."),
         "NotNow": failed("The first view is not there, the process ends, or there is no room. Ask again, or another replica."),
-        "Failed": failed("400: the body broke off; 404: no such path; 405: not this method; 500: a fault."),
+        "Failed": failed("400: the body broke off; 403: no client certificate was shown; 404: no such path; 405: not this method; 500: a fault."),
     })
 }
 

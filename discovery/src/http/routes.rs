@@ -25,6 +25,13 @@ pub(super) enum Call {
     OpenApi,
 }
 
+impl Call {
+    /// Whether it tells of the process alone, as probes ask.
+    pub(super) const fn is_probe(self) -> bool {
+        matches!(self, Self::Ready | Self::Live)
+    }
+}
+
 /// A route.
 #[derive(Clone, Debug)]
 pub(super) struct Route {

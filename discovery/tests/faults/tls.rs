@@ -49,7 +49,6 @@ async fn what_is_wrong_with_a_client_is_told_to_it_and_in_the_log_and_nothing_is
     let cases = [
         (&program, other.client(Some(&own), &[]), "UnknownIssuer", "UnknownCA"),
         (&named_otherwise, ca.client(Some(&own), &[]), "not valid for name", "BadCertificate"),
-        (&program, ca.client(None, &[]), "CertificateRequired", "peer sent no certificates"),
         (&program, ca.client(Some(&other.server(7)), &[]), "UnknownCA", "UnknownIssuer"),
         (&program, ca.client(Some(&expired), &[]), "CertificateExpired", "certificate expired"),
         (&plaintext, ca.client(Some(&own), &[]), "corrupt message", "this port is plaintext"),
@@ -59,6 +58,11 @@ async fn what_is_wrong_with_a_client_is_told_to_it_and_in_the_log_and_nothing_is
         assert!(refused.contains(told), "{logged}: {refused}");
         program.logged(logged).await;
     }
+    let refused = register(program.address, &ca.client(None, &[])).await.unwrap_err().to_string();
+    assert!(
+        refused.starts_with("HTTP/1.1 403") && refused.contains("no client certificate was shown"),
+        "{refused}"
+    );
     let told = (400, "this port speaks TLS: use https, not http\n".to_owned());
     assert_eq!(ask(program.address, "GET", "/pools", "").await, told);
     program.logged("does not begin with a TLS handshake").await;

@@ -63,14 +63,43 @@ async fn with_a_client_ca_only_its_certificates_are_let_in() {
     let service = start(&secret, true).await;
     assert_eq!(get(&service, &ca.client(Some(&clients.server(9)), &[]), "/pools").await.unwrap().status, 200);
     for (own, told) in [
-        (None, "CertificateRequired"),
-        (Some(Ca::new("other").server(7)), "UnknownCA"),
-        (Some(clients.issue(&["localhost"], OVER, 8)), "CertificateExpired"),
-        (Some(clients.issue(&["localhost"], EARLY, 8)), "alert"),
+        (Ca::new("other").server(7), "UnknownCA"),
+        (clients.issue(&["localhost"], OVER, 8), "CertificateExpired"),
+        (clients.issue(&["localhost"], EARLY, 8), "alert"),
     ] {
-        let refused = get(&service, &ca.client(own.as_ref(), &[]), "/pools").await.unwrap_err().to_string();
+        // Not even to what a client without one may ask.
+        let refused = get(&service, &ca.client(Some(&own), &[]), "/livez").await.unwrap_err().to_string();
         assert!(refused.contains(told), "{told}: {refused}");
     }
+}
+
+/// The probes of a node are such clients, and must see whether the view is there.
+#[tokio::test]
+async fn who_shows_no_certificate_may_ask_as_probes_do_and_nothing_else() {
+    let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
+    let secret = Secret::new(&ca.server(1), Some(&clients.pem()));
+    let service = start(&secret, true).await;
+    let nobody = ca.client(None, &[]);
+    let told = "no client certificate was shown, and this needs one signed by a CA of --tls-client-ca-cert-path: without \
+                it only GET of /healthz, /readyz and /livez is answered";
+    for path in ["/healthz", "/readyz", "/livez"] {
+        for (method, status) in [("GET", 200), ("HEAD", 200), ("POST", 403), ("OPTIONS", 403)] {
+            let answer = ask(&service, &nobody, method, path, "").await.unwrap();
+            assert_eq!(answer.status, status, "{method} {path}");
+        }
+    }
+    for path in
+        ["/pools", "/pools/watch", "/routers", "/routers/watch", "/metrics", "/openapi.json", "/other"]
+    {
+        let answer = get(&service, &nobody, path).await.unwrap();
+        assert_eq!((answer.status, answer.json()), (403, json!({"error": told})), "{path}");
+    }
+    let answer = ask(&service, &nobody, "POST", "/pools", &of("east")).await.unwrap();
+    assert_eq!((answer.status, answer.json()), (403, json!({"error": told})));
+
+    service.shutdown.drain();
+    let status = async |path: &str| get(&service, &nobody, path).await.unwrap().status;
+    assert_eq!([status("/healthz").await, status("/livez").await], [503, 200]);
 }
 
 #[tokio::test]

@@ -29,6 +29,9 @@ pub struct Files {
     pub key: PathBuf,
     /// The CAs of clients, when these must show a certificate.
     pub client_ca: Option<PathBuf>,
+    /// Whether a client that shows none is let in all the same, and the port decides what it may ask. One that shows a
+    /// certificate that is not good never is.
+    pub lets_in_without: bool,
 }
 
 impl Files {
@@ -44,7 +47,9 @@ impl Files {
     ) -> Result<Option<Self>, String> {
         let [cert_flag, key_flag, ca_flag] = flags;
         match (cert, key, client_ca) {
-            (Some(cert), Some(key), client_ca) => Ok(Some(Self { cert, key, client_ca })),
+            (Some(cert), Some(key), client_ca) => {
+                Ok(Some(Self { cert, key, client_ca, lets_in_without: false }))
+            }
             (Some(_), None, _) => Err(format!("{cert_flag} needs {key_flag}")),
             (None, Some(_), _) => Err(format!("{key_flag} needs {cert_flag}")),
             (None, None, Some(_)) => Err(format!("{ca_flag} needs {cert_flag} and {key_flag}")),
@@ -140,9 +145,9 @@ impl Source for Files {
         let (builder, client_ca_expires) = match (&self.client_ca, &contents.client_ca) {
             (Some(file), Some(bytes)) => {
                 let (roots, expires) = roots(bytes).map_err(unusable(file))?;
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                    .build()
-                    .map_err(|error| unusable(file)(error.to_string()))?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = if self.lets_in_without { verifier.allow_unauthenticated() } else { verifier };
+                let verifier = verifier.build().map_err(|error| unusable(file)(error.to_string()))?;
                 (builder.with_client_cert_verifier(verifier), Some(expires))
             }
             _ => (builder.with_no_client_auth(), None),

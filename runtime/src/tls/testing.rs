@@ -132,6 +132,7 @@ impl Secret {
             cert: self.path("tls.crt"),
             key: self.path("tls.key"),
             client_ca: client_ca.then(|| self.path("ca.crt")),
+            lets_in_without: false,
         }
     }
 

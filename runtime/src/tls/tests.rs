@@ -123,6 +123,28 @@ async fn a_client_without_a_good_certificate_is_refused_and_told_why() {
     assert_eq!(answer, "09");
 }
 
+/// What it may ask is for the port to say.
+#[tokio::test]
+async fn where_it_need_not_a_client_shows_no_certificate_or_a_good_one() {
+    let (ca, clients, other) = (Ca::new("ca"), Ca::new("clients"), Ca::new("other"));
+    let mut disk = Disk::of(&ca.server(1), Some(&clients));
+    disk.files.lets_in_without = true;
+    let server = Server::start(&disk, |port| port).await;
+    for (shown, serial) in [(None, ""), (Some(clients.server(9)), "09")] {
+        let stream = server.shake(&ca.client(shown.as_ref(), &[])).await.unwrap();
+        assert_eq!(ask(stream).await.unwrap(), serial);
+    }
+    let (foreign, over) = (other.server(1), clients.issue(&["x"], OVER, 1));
+    for (shown, reason) in [(&foreign, "unknown_ca"), (&over, "expired")] {
+        let error = match server.shake(&ca.client(Some(shown), &[])).await {
+            Ok(stream) => ask(stream).await.unwrap_err(),
+            Err(error) => error,
+        };
+        server.failed(reason, 1).await;
+        assert!(error.to_string().contains("alert"), "{reason}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_trusts_another_ca_or_wants_another_name_says_so() {
     let (ca, other) = (Ca::new("ca"), Ca::new("other"));
@@ -239,6 +261,7 @@ impl Disk {
             cert: path("tls.crt"),
             key: path("tls.key"),
             client_ca: client_ca.map(|_| path("ca.crt")),
+            lets_in_without: false,
         };
         let disk = Self { _folder: folder, files };
         disk.put(cert, key, client_ca);

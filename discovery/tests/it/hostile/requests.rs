@@ -4,6 +4,7 @@
 use super::texts::is_plain;
 use axum::Router;
 use axum::body::Body;
+use axum::extract::Extension;
 use axum::http::{HeaderMap, Request, StatusCode};
 use futures::FutureExt;
 use global_discovery_service::driver::Driver;
@@ -77,7 +78,7 @@ fn service() -> Router {
     let parts = Parts { driver, registrar, ready, registry, metrics, lease, clock, drain: shutdown.watch() };
     let listener = mcs_runtime::http::Limits::default();
     let limits = Limits { listener, body: MAX_BODY, request: Duration::from_secs(30), streams: 4 };
-    router(App::new(parts, limits, 7))
+    router(App::new(parts, limits, 7)).layer(Extension(Caller::Anyone))
 }
 
 fn split<'a>(bytes: &'a [u8], by: &[u8]) -> Vec<&'a [u8]> {
@@ -96,7 +97,7 @@ fn read(head: &[u8], body: Vec<u8>) -> Option<Request<Body>> {
     let mut lines = split(head, b"\n").into_iter();
     let line = std::str::from_utf8(lines.next()?).ok()?;
     let (method, target) = line.split_once(' ').unwrap_or(("GET", line));
-    let mut request = Request::builder().method(method).uri(target).extension(Caller::Anyone);
+    let mut request = Request::builder().method(method).uri(target);
     for header in lines {
         let at = header.iter().position(|byte| *byte == b':')?;
         request = request.header(&header[..at], header[at + 1..].trim_ascii());
