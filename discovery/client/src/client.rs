@@ -30,17 +30,38 @@ pub const SILENCE: Duration = Duration::from_secs(60);
 /// A connection is kept this long without a call: longer than a heartbeat of 5 s, and less than the two that the service
 /// keeps it.
 const IDLE: Duration = Duration::from_secs(8);
-/// The most bytes of an answer that is no list.
-const SMALL: usize = 64 * 1024;
-/// The most bytes of a list: a million pools have a third of it.
-const LARGE: usize = crate::sse::MOST_BYTES;
+/// A whole list comes within this: one of 30 MB at 4 Mbit/s. The service gives up who takes longer as well.
+pub const LIST: Duration = Duration::from_secs(60);
+/// Of an answer that is no list.
+const SMALL: Most = Most { bytes: 64 * 1024, time: CALL };
+/// Of a list: a million pools have a third of the bytes.
+const LARGE: Most = Most { bytes: crate::sse::MOST_BYTES, time: LIST };
 /// So much is told of what a service says to a refusal.
 const SHOWN: usize = 300;
+
+/// What an answer has at most.
+#[derive(Clone, Copy)]
+struct Most {
+    bytes: usize,
+    /// From when it began to its end.
+    time: Duration,
+}
+
+/// What a replica is used for: one may do one well, and the other not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Registrations and lists.
+    Call,
+    /// Streams, of which a replica has as many as it has room for.
+    Watch,
+}
 
 /// How a client reaches the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The replicas, `http://` or `https://`, in order of preference.
+    /// The replicas, `http://` or `https://`, in order of preference. All of them must share one table of registrations:
+    /// a second service that keeps its own lists nothing for certain, since nobody registers there, and who asks it when
+    /// the first one is gone would forget every pool.
     pub urls: Vec<String>,
     /// TLS to those of `https://`.
     pub tls: TlsFiles,
@@ -148,7 +169,8 @@ pub struct Client {
 struct Shared {
     urls: Vec<Base>,
     http: Http<Connector, Full<Bytes>>,
-    replicas: Mutex<Replicas>,
+    called: Mutex<Replicas>,
+    watched: Mutex<Replicas>,
     clock: Arc<dyn Clock>,
     silence: Duration,
 }
@@ -206,8 +228,9 @@ impl Client {
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .build(connector);
-        let replicas = Mutex::new(Replicas::new(urls.len()));
-        Ok(Self { shared: Arc::new(Shared { urls, http, replicas, clock, silence: settings.silence }) })
+        let [called, watched] = [(); 2].map(|()| Mutex::new(Replicas::new(urls.len())));
+        let silence = settings.silence;
+        Ok(Self { shared: Arc::new(Shared { urls, http, called, watched, clock, silence }) })
     }
 
     /// Registers a pool once, or renews its lease, at the first replica that takes it.
@@ -222,7 +245,7 @@ impl Client {
         })?;
         let body = Bytes::from(body);
         let mut failed = None;
-        for replica in self.order() {
+        for replica in self.order(Use::Call) {
             match self.judged(replica, self.register_at(replica, body.clone()).await) {
                 Err(other) if other.is_of_replica() => failed = Some(telling(failed, other)),
                 ended => return ended,
@@ -244,7 +267,7 @@ impl Client {
     /// As [`Client::register`].
     pub async fn list<T: Item>(&self) -> Result<List<T>, Failed> {
         let mut failed = None;
-        for replica in self.order() {
+        for replica in self.order(Use::Call) {
             let fetched = match self.fetch(replica, None).await {
                 Ok(Fetched::List(list, _)) => Ok(list),
                 Ok(Fetched::Unchanged) => {
@@ -293,33 +316,33 @@ impl Client {
         Ok(answer.into_body())
     }
 
-    /// Whether a replica says that it can be used.
-    pub(crate) async fn probe(&self, replica: usize) -> Result<(), Failed> {
-        let answer = self.call(replica, "healthz", Request::builder(), Bytes::new()).await?;
-        self.body(replica, "healthz", answer, SMALL).await.map(drop)
-    }
-
     /// In which order the replicas are asked now.
-    pub(crate) fn order(&self) -> Vec<usize> {
-        self.replicas().order(self.now())
+    pub(crate) fn order(&self, of: Use) -> Vec<usize> {
+        self.replicas(of).order(self.now())
     }
 
-    /// Notes what came of a call.
+    /// Notes what came of a call that is no watch.
     pub(crate) fn judged<R>(&self, replica: usize, result: Result<R, Failed>) -> Result<R, Failed> {
         match &result {
-            Err(failed) if failed.is_of_replica() => self.failed(replica),
-            _ => self.replicas().worked(replica),
+            Err(failed) if failed.is_of_replica() => self.failed(Use::Call, replica),
+            _ => self.replicas(Use::Call).worked(replica),
         }
         result
     }
 
     /// Notes that a replica failed.
-    pub(crate) fn failed(&self, replica: usize) {
-        self.replicas().failed(replica, self.now(), rand::random());
+    pub(crate) fn failed(&self, of: Use, replica: usize) {
+        self.replicas(of).failed(replica, self.now(), rand::random());
     }
 
-    pub(crate) fn replicas(&self) -> MutexGuard<'_, Replicas> {
-        self.shared.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What came of using the replicas so. A call that works says nothing of watches: a replica whose places for them
+    /// are taken would be asked for one after each heartbeat.
+    pub(crate) fn replicas(&self, of: Use) -> MutexGuard<'_, Replicas> {
+        let replicas = match of {
+            Use::Call => &self.shared.called,
+            Use::Watch => &self.shared.watched,
+        };
+        replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn now(&self) -> mcs_core::time::Timestamp {
@@ -376,16 +399,29 @@ impl Client {
         })
     }
 
-    /// The rest of an answer: it may take its time, but each part of it comes within that of a call.
+    /// The rest of an answer: it comes within its time, and each part of it within that of a call.
     async fn body(
         &self,
         replica: usize,
         path: &str,
         answer: Response<Incoming>,
+        most: Most,
+    ) -> Result<Vec<u8>, Failed> {
+        let Most { bytes, time } = most;
+        timeout(time, self.parts(replica, path, answer.into_body(), bytes)).await.unwrap_or_else(|_| {
+            let problem = format!("its answer is not over within {} s", time.as_secs());
+            Err(Failed::Unreachable { url: self.url(replica, path), problem })
+        })
+    }
+
+    async fn parts(
+        &self,
+        replica: usize,
+        path: &str,
+        mut body: Incoming,
         most: usize,
     ) -> Result<Vec<u8>, Failed> {
         let unreachable = |problem: String| Failed::Unreachable { url: self.url(replica, path), problem };
-        let mut body = answer.into_body();
         let mut read = Vec::new();
         loop {
             let frame = timeout(CALL, body.frame()).await;
@@ -481,6 +517,20 @@ mod tests {
         assert_eq!(path("http://a:1").as_deref(), Some("http://a:1/pools"));
         assert_eq!(path("HTTPS://a/gds/").as_deref(), Some("HTTPS://a/gds/pools"));
         assert!(Base("HTTPS://a".to_owned()).is_https() && !Base("http://https".to_owned()).is_https());
+    }
+
+    #[test]
+    fn a_call_that_works_says_nothing_of_watches_nor_the_other_way_round() {
+        let clock = Arc::new(ManualClock::default());
+        let client = Client::new(&Settings::of(["http://a", "http://b"]), clock).expect("a client");
+        let orders = || (client.order(Use::Call), client.order(Use::Watch));
+        client.failed(Use::Watch, 0);
+        assert_eq!(orders(), (vec![0, 1], vec![1, 0]));
+        client.judged(0, Ok(())).expect("it worked");
+        assert_eq!(orders(), (vec![0, 1], vec![1, 0]));
+        client.failed(Use::Call, 0);
+        client.replicas(Use::Watch).worked(0);
+        assert_eq!(orders(), (vec![1, 0], vec![0, 1]));
     }
 
     #[test]

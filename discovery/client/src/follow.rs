@@ -1,22 +1,25 @@
 //! Follows a list, by its watch or by asking again and again: one task a list.
 //!
 //! A watch stays with one replica until it ends, breaks, says what cannot be read, or is silent for too long; then the
-//! next one is asked, and what is known stays until that one's list is there. While it is not at the best replica, that
-//! one is probed when it has rested, and gone to when it is well.
+//! next one is asked, and what is known stays until that one's list is there. While it is not at the best replica, the
+//! watch of that one is opened when it has rested, and gone over to once its list has come: a replica that says that it
+//! is well, and takes no watch, costs nothing but being asked.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
 use http::HeaderValue;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, info, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::api::Item;
-use crate::client::{Client, Failed, Fetched, with_sources};
-use crate::feed::Feed;
+use crate::client::{Client, Failed, Fetched, LIST, Use, with_sources};
+use crate::feed::{Event, Feed};
 use crate::known::Known;
 
 /// How a list is followed.
@@ -61,53 +64,117 @@ impl<T: Item> Followed<T> {
     }
 }
 
+/// A watch that is open.
+struct Stream {
+    replica: usize,
+    body: Incoming,
+    feed: Feed,
+}
+
+/// Replicas of which it was told that they do not answer: once an outage, however often they are tried in it.
+#[derive(Debug, Default)]
+struct Told(BTreeSet<usize>);
+
+impl Told {
+    fn failed(&mut self, replica: usize, why: &Failed) {
+        if self.0.insert(replica) {
+            warn!(%why, "the list cannot be followed there: it is tried again");
+        } else {
+            debug!(%why, "the list cannot be followed there yet");
+        }
+    }
+
+    fn worked(&mut self, replica: usize, url: impl FnOnce() -> String) {
+        if self.0.remove(&replica) {
+            info!(url = url(), "the list is followed there again");
+        }
+    }
+}
+
 impl Client {
     /// Follows a list. It must be called within a tokio runtime.
     pub fn follow<T: Item>(&self, how: How) -> Followed<T> {
         let (tell, known) = watch::channel(Known::default());
         let client = self.clone();
-        let task = match how {
-            How::Watch => tokio::spawn(async move { client.follow_watch(&tell).await }),
-            How::Poll(interval) => tokio::spawn(async move { client.follow_polls(&tell, interval).await }),
+        let following = async move {
+            match how {
+                How::Watch => client.follow_watch(&tell).await,
+                How::Poll(interval) => client.follow_polls(&tell, interval).await,
+            }
         };
+        let task = tokio::spawn(following.instrument(info_span!("follow", list = T::LIST)));
         Followed { known, _task: AbortOnDropHandle::new(task) }
     }
 
     async fn follow_watch<T: Item>(&self, tell: &watch::Sender<Known<T>>) {
+        let mut told = Told::default();
         loop {
-            while self.replicas().rested_at(self.now()).is_some() {
+            while self.replicas(Use::Watch).rested_at(self.now()).is_some() {
                 sleep(LOOK).await;
             }
-            let Some(replica) = self.order().first().copied() else { return };
-            match self.follow_stream(replica, tell).await {
-                Ok(better) => {
-                    info!(list = T::LIST, url = self.url(better, ""), "going back to a better replica");
-                }
-                Err(ended) => {
-                    warn!(list = T::LIST, why = %ended, "the watch has ended");
-                    self.failed(replica);
-                }
-            }
+            let Some(replica) = self.order(Use::Watch).first().copied() else { return };
+            let (replica, ended) = match self.open::<T>(replica).await {
+                Ok((stream, events)) => self.follow_streams(stream, events, tell, &mut told).await,
+                Err(failed) => (replica, failed),
+            };
+            told.failed(replica, &ended);
+            self.failed(Use::Watch, replica);
         }
     }
 
-    /// Follows the watch of one replica until it ends, or another is better.
-    async fn follow_stream<T: Item>(
+    /// Follows the watch of one replica, and of better ones as these take it: the one that failed, and why.
+    async fn follow_streams<T: Item>(
         &self,
-        replica: usize,
+        mut stream: Stream,
+        mut events: Vec<Event<T>>,
         tell: &watch::Sender<Known<T>>,
-    ) -> Result<usize, Failed> {
-        let url = || self.url(replica, T::LIST);
-        let mut body = self.watch::<T>(replica).await?;
-        debug!(list = T::LIST, url = url(), "watching");
-        let mut feed = Feed::default();
-        let mut better = pin!(self.better_than(replica));
+        told: &mut Told,
+    ) -> (usize, Failed) {
         loop {
-            let frame = tokio::select! {
-                frame = timeout(self.silence(), body.frame()) => frame,
-                better = &mut better => return Ok(better),
+            let mut better = pin!(self.better_than::<T>(stream.replica));
+            let replica = stream.replica;
+            debug!(url = self.url(replica, ""), "watching");
+            let next = loop {
+                self.replicas(Use::Watch).worked(replica);
+                told.worked(replica, || self.url(replica, ""));
+                tell.send_if_modified(|known| {
+                    let mut is_changed = false;
+                    for event in events.drain(..) {
+                        is_changed |= known.handle_event(event);
+                    }
+                    is_changed
+                });
+                tokio::select! {
+                    came = self.events::<T>(&mut stream) => match came {
+                        Ok(came) => events = came,
+                        Err(failed) => return (replica, failed),
+                    },
+                    next = &mut better => break next,
+                }
             };
-            let unreachable = |problem: String| Failed::Unreachable { url: url(), problem };
+            (stream, events) = next;
+            info!(url = self.url(stream.replica, ""), "gone back to a better replica");
+        }
+    }
+
+    /// Opens the watch of one replica, and reads its list and what comes with it.
+    async fn open<T: Item>(&self, replica: usize) -> Result<(Stream, Vec<Event<T>>), Failed> {
+        let mut stream = Stream { replica, body: self.watch::<T>(replica).await?, feed: Feed::default() };
+        let events =
+            timeout(LIST, self.events::<T>(&mut stream)).await.map_err(|_| Failed::Unreachable {
+                url: self.url(replica, T::LIST),
+                problem: format!("the watch has not begun with its list within {} s", LIST.as_secs()),
+            })??;
+        Ok((stream, events))
+    }
+
+    /// The next events of a stream. Nothing is lost where this is not waited for to its end.
+    async fn events<T: Item>(&self, stream: &mut Stream) -> Result<Vec<Event<T>>, Failed> {
+        let Stream { replica, body, feed } = stream;
+        let url = || self.url(*replica, T::LIST);
+        let unreachable = |problem: String| Failed::Unreachable { url: url(), problem };
+        loop {
+            let frame = timeout(self.silence(), body.frame()).await;
             let frame = frame
                 .map_err(|_| unreachable(format!("the watch is silent for {} s", self.silence().as_secs())))?
                 .ok_or_else(|| unreachable("the watch was ended".to_owned()))?
@@ -115,54 +182,48 @@ impl Client {
             let Some(bytes) = frame.data_ref() else { continue };
             let events = feed.feed::<T>(bytes);
             let events = events.map_err(|problem| Failed::BadStream { url: url(), problem })?;
-            if events.is_empty() {
-                continue;
+            if !events.is_empty() {
+                return Ok(events);
             }
-            self.replicas().worked(replica);
-            tell.send_if_modified(|known| {
-                let mut is_changed = false;
-                for event in events {
-                    is_changed |= known.handle_event(event);
-                }
-                is_changed
-            });
         }
     }
 
-    /// Waits until a better replica than this one has rested and says that it can be used.
-    async fn better_than(&self, replica: usize) -> usize {
+    /// Waits until a better replica than this one has rested and takes the watch.
+    async fn better_than<T: Item>(&self, replica: usize) -> (Stream, Vec<Event<T>>) {
         loop {
-            let better = self.replicas().better(replica);
+            let better = self.replicas(Use::Watch).better(replica);
             let Some((at, better)) = better else { return std::future::pending().await };
             if !at.has_passed(self.now()) {
                 sleep(LOOK).await;
                 continue;
             }
-            match self.probe(better).await {
-                // Its rests begin anew only when it has worked.
-                Ok(()) => return better,
+            match self.open(better).await {
+                Ok(opened) => return opened,
                 Err(failed) => {
                     debug!(why = %failed, "a better replica cannot be used yet");
-                    self.failed(better);
+                    self.failed(Use::Watch, better);
                 }
             }
         }
     }
 
     async fn follow_polls<T: Item>(&self, tell: &watch::Sender<Known<T>>, interval: Duration) {
+        let mut told = Told::default();
         // What an entity tag means is the business of the replica that gave it.
         let mut last: Option<(usize, HeaderValue)> = None;
         loop {
-            for replica in self.order() {
+            for replica in self.order(Use::Call) {
                 let etag = last.as_ref().filter(|(of, _)| *of == replica).map(|(_, etag)| etag);
                 match self.judged(replica, self.fetch::<T>(replica, etag).await) {
-                    Ok(Fetched::Unchanged) => break,
-                    Ok(Fetched::List(list, etag)) => {
-                        last = etag.map(|etag| (replica, etag));
-                        tell.send_if_modified(|known| known.handle_list(list));
+                    Ok(fetched) => {
+                        told.worked(replica, || self.url(replica, ""));
+                        if let Fetched::List(list, etag) = fetched {
+                            last = etag.map(|etag| (replica, etag));
+                            tell.send_if_modified(|known| known.handle_list(list));
+                        }
                         break;
                     }
-                    Err(failed) => warn!(list = T::LIST, why = %failed, "the list could not be read"),
+                    Err(failed) => told.failed(replica, &failed),
                 }
             }
             sleep(interval.mul_f64(1.0 - SPREAD * rand::random::<f64>())).await;

@@ -3,7 +3,7 @@
 use mcs_core::time::Timestamp;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{error, info, warn};
+use tracing::{Instrument, error, info, info_span, warn};
 
 use crate::api::{Lease, PoolRegistration};
 use crate::client::{Client, Failed};
@@ -70,8 +70,9 @@ impl Client {
     pub fn keep_registered(&self, registration: PoolRegistration) -> KeptRegistered {
         let standing = Standing { state: State::Pending, listed_until: None };
         let (tell, standing) = watch::channel(standing);
+        let span = info_span!("keep registered", pool = %registration.key);
         let (registration, wanted) = watch::channel(registration);
-        let task = tokio::spawn(keep(self.clone(), wanted, tell));
+        let task = tokio::spawn(keep(self.clone(), wanted, tell).instrument(span));
         KeptRegistered { registration, standing, _task: AbortOnDropHandle::new(task) }
     }
 }

@@ -5,7 +5,8 @@
 //! again, so a client returns by itself; its rests begin anew only when it has worked.
 //!
 //! Rejected: a random choice among all (an operator wants to know where clients are, and the nearest is the first);
-//! probes of replicas that are not asked (each is a client more to all of them, and says less than a call).
+//! probes of replicas that are not asked (each is a client more to all of them, and says less than a call; one that is
+//! well may have no room for a watch).
 
 use std::time::Duration;
 

@@ -141,14 +141,53 @@ async fn when_a_replica_is_gone_the_next_is_watched_and_the_first_again_when_it_
 
     let mut first = Server::start_again(&url).await;
     // While it is not ready, the other one is stayed with.
-    first.expects("GET /healthz").await.answer(503, &json!({"error": "not ready"})).await;
-    let probe = first.expects("GET /healthz").await;
+    first.expects(WATCH).await.answer(503, &json!({"error": "not ready"})).await;
+    let asked = first.expects(WATCH).await;
     stream.event("upserted", &router("c")).await;
     until(&mut followed, &["a", "b", "c"], false).await;
-    probe.answer(200, &json!("ok")).await;
-    let mut back = first.expects(WATCH).await.stream().await;
+    let mut back = asked.stream().await;
     back.event("resync", &routers(&["d"], true)).await;
     until(&mut followed, &["d"], true).await;
+}
+
+/// One that has as many watches as it takes: it answers everything else.
+#[tokio::test]
+async fn a_better_replica_that_works_and_takes_no_watch_costs_the_stream_of_another_nothing() {
+    let (mut first, mut second) = (Server::start().await, Server::start().await);
+    let client = client([&first, &second]);
+    let full = json!({"error": "1024 watches are open, the most that there may be"});
+    let mut followed = follow(&client);
+    first.expects(WATCH).await.answer(503, &full).await;
+    let mut stream = second.expects(WATCH).await.stream().await;
+    stream.event("resync", &routers(&["a"], true)).await;
+    until(&mut followed, &["a"], true).await;
+
+    // A call that works there says nothing of watches.
+    let listing = tokio::spawn(async move { client.list::<RouterReplica>().await });
+    let asked = loop {
+        let asked = first.asked().await;
+        if asked.line != WATCH {
+            break asked;
+        }
+        asked.answer(503, &full).await;
+    };
+    asked.answer(200, &routers(&["a"], true)).await;
+    listing.await.expect("no panic").expect("a list");
+    first.expects(WATCH).await.answer(503, &full).await;
+    stream.event("upserted", &router("b")).await;
+    until(&mut followed, &["a", "b"], true).await;
+
+    // Also not when its list begins, and breaks off.
+    let mut half = first.expects(WATCH).await.stream().await;
+    half.send("event: resync\ndata: {\"routers\":[").await;
+    stream.event("removed", &json!({"id": "east/a"})).await;
+    until(&mut followed, &["b"], true).await;
+    drop(half);
+    let mut back = first.expects(WATCH).await.stream().await;
+    stream.event("upserted", &router("c")).await;
+    until(&mut followed, &["b", "c"], true).await;
+    back.event("resync", &routers(&["e"], true)).await;
+    until(&mut followed, &["e"], true).await;
 }
 
 #[tokio::test]

@@ -117,6 +117,24 @@ async fn a_replica_that_takes_requests_and_says_nothing_is_given_up_for_the_next
     drop(held);
 }
 
+/// Each part of its answer comes in time, and the whole never does.
+#[tokio::test]
+async fn an_answer_that_drips_in_is_given_up_for_the_next_replica() {
+    let (mut first, mut second) = (Server::start().await, Server::start().await);
+    let mut kept = client([&first, &second]).keep_registered(pool("llama"));
+    let mut dripping = first.expects("POST /pools").await;
+    dripping.write("HTTP/1.1 200 OK\r\ncontent-length: 60000\r\n\r\n").await;
+    let mut drops = tokio::time::interval(std::time::Duration::from_millis(100));
+    let asked = loop {
+        tokio::select! {
+            asked = second.expects("POST /pools") => break asked,
+            _ = drops.tick() => dripping.write(" ").await,
+        }
+    };
+    asked.grant(15, 5).await;
+    until(&mut kept, is_registered).await;
+}
+
 #[tokio::test]
 async fn a_replica_that_is_gone_is_asked_again_when_it_has_rested() {
     let (first, mut second) = (Server::start().await, Server::start().await);
