@@ -7,4 +7,4 @@ mod program;
 mod regions;
 mod sharing;
 mod start;
-mod world;
+pub(crate) mod world;

@@ -4,7 +4,7 @@
 //! Layout: [`helm`] runs helm, [`chart`] knows the charts of this repository, [`laws`] holds what is true of whatever
 //! they render, [`cases`] the table of values with what comes of each, [`goldens`] some renderings as a whole, [`flags`]
 //! and [`readme`] the documentation, [`permissions`] the roles, [`manifest`] the discovery service without helm, [`server`] a real API server, [`monitoring`]
-//! alerts and dashboard, by a real Prometheus.
+//! alerts and dashboards, by a real Prometheus.
 
 mod cases;
 mod chart;

@@ -1,4 +1,4 @@
-//! Alerts and dashboard: `promtool` reads the rules and tries each, and what they and the dashboard ask for is there in
+//! Alerts and dashboards: `promtool` reads the rules and tries each, and what they and the dashboards ask for is there in
 //! a real Prometheus that scrapes the programs. Both are on PATH, or `make prometheus` built them.
 
 use std::{
@@ -65,7 +65,7 @@ fn an_alert_names_a_heading_of_the_documentation() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_prometheus_that_scrapes_the_programs_has_what_alerts_and_dashboard_ask_for() -> Result<()> {
+async fn a_prometheus_that_scrapes_the_programs_has_what_alerts_and_dashboards_ask_for() -> Result<()> {
     let cluster = server::cluster().await?;
     let double = Double::start().await;
     let folder = tempfile::tempdir()?;
@@ -88,23 +88,31 @@ async fn a_prometheus_that_scrapes_the_programs_has_what_alerts_and_dashboard_as
     stack.registry_urls().push(url);
     stack.start_controllers(&[cluster]).await?;
     let discovery = free_address()?;
-    let flags = [format!("--listen={discovery}")];
-    let mut service =
-        Program::start("global-discovery-service", "discovery", folder.path(), &flags, &[]).await?;
-    service.ready(&format!("http://{discovery}/healthz")).await?;
+    let flags = [
+        format!("--listen={discovery}"),
+        "--registration-storage=dynamodb".to_owned(),
+        format!("--dynamodb-table={TABLE}"),
+        format!("--dynamodb-endpoint={}", double.endpoint()),
+        format!("--tls-cert-path={}", certificate.chain.display()),
+        format!("--tls-key-path={}", certificate.key.display()),
+    ];
+    let environment = double.environment();
+    let _service =
+        Program::start("global-discovery-service", "discovery", folder.path(), &flags, &environment).await?;
 
     let controller = stack.controller(cluster.name())?.admin;
     let targets = [
-        ("mcs-registry", stack.registry().admin.to_string()),
-        ("mcs-controller", controller.to_string()),
-        ("global-discovery-service", discovery.to_string()),
+        ("mcs-registry", "http", stack.registry().admin.to_string()),
+        ("mcs-controller", "http", controller.to_string()),
+        ("global-discovery-service", "https", discovery.to_string()),
     ];
     let prometheus = Prometheus::start(folder.path(), &targets).await?;
-    let mut asked: Vec<String> = queries_of_dashboard()?;
+    let mut asked = Vec::new();
     for chart in Chart::ALL {
+        asked.extend(queries_of_dashboard(chart)?);
         asked.extend(rules(chart)?.iter().map(|rule| text_at(rule, "/expr").to_owned()));
     }
-    wait_for("the metrics that alerts and dashboard ask for", async || {
+    wait_for("the metrics that alerts and dashboards ask for", async || {
         let names = prometheus.ask("label/__name__/values", &[]).await?;
         let there: BTreeSet<&str> = list_at(&names, "/data").iter().filter_map(Value::as_str).collect();
         let missing: BTreeSet<&str> =
@@ -118,7 +126,7 @@ async fn a_prometheus_that_scrapes_the_programs_has_what_alerts_and_dashboard_as
         ensure!(answer["status"] == "success", "{query}: {answer}");
     }
     // Metrics that are asked for by a pattern.
-    let expiry = queries_of_dashboard()?;
+    let expiry = queries_of_dashboard(Chart::Mcs)?;
     let expiry =
         expiry.iter().find(|query| query.contains("_tls_certificate_expiry_")).context("no such query")?;
     let answer = prometheus.ask("query", &[("query", expiry)]).await?;
@@ -137,9 +145,9 @@ fn rules(chart: Chart) -> Result<Vec<Value>> {
     Ok(rules)
 }
 
-/// What the panels of the dashboard ask, with its variables as they are by default.
-fn queries_of_dashboard() -> Result<Vec<String>> {
-    let dashboard: Value = serde_json::from_str(&Chart::Mcs.file("dashboard.json")?)?;
+/// What the panels of a chart's dashboard ask, with its variables as they are by default.
+fn queries_of_dashboard(chart: Chart) -> Result<Vec<String>> {
+    let dashboard: Value = serde_json::from_str(&chart.file("dashboard.json")?)?;
     let panels = list_at(&dashboard, "/panels").iter().flat_map(|panel| list_at(panel, "/targets"));
     let queries: Vec<String> = panels
         .map(|target| {
@@ -147,7 +155,7 @@ fn queries_of_dashboard() -> Result<Vec<String>> {
             query.replace("$cluster", ".*").replace("$namespace", ".*")
         })
         .collect();
-    ensure!(!queries.is_empty(), "the dashboard asks for nothing");
+    ensure!(!queries.is_empty(), "the dashboard of {} asks for nothing", chart.name());
     Ok(queries)
 }
 
@@ -184,13 +192,15 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with targets by the name of their job.
-    async fn start(folder: &Path, targets: &[(&str, String)]) -> Result<Self> {
+    /// Starts it with targets: the name of the job, the scheme, and the address.
+    async fn start(folder: &Path, targets: &[(&str, &str, String)]) -> Result<Self> {
         let labels = json!({"cluster": "charts", "namespace": "mcs-system", "pod": "a"});
         let scrapes: Vec<Value> = targets
             .iter()
-            .map(|(job, target)| {
-                json!({"job_name": job, "static_configs": [{"targets": [target], "labels": labels}]})
+            .map(|(job, scheme, target)| {
+                let configurations = [json!({"targets": [target], "labels": labels})];
+                let tls = json!({"insecure_skip_verify": true});
+                json!({"job_name": job, "scheme": scheme, "tls_config": tls, "static_configs": configurations})
             })
             .collect();
         let configuration = json!({"global": {"scrape_interval": "1s"}, "scrape_configs": scrapes});
