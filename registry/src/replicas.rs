@@ -493,3 +493,6 @@ impl Clusterset {
         self.with(|state, _| state.news.written());
     }
 }
+
+#[cfg(test)]
+mod tests;

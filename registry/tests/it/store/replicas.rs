@@ -9,7 +9,7 @@ use mcs_registry::store::{MemberRecord, Write};
 
 use super::double::Mood;
 use super::shared::Reader;
-use super::stories::{self, Asked};
+use super::stories;
 use super::world::{Cluster, GRACE, LEASE, One, REFRESH, Told, World};
 use crate::started::{STARTED_AT, key, prod};
 
@@ -194,12 +194,9 @@ async fn a_replica_that_dies_takes_no_live_cluster_with_it_and_a_dead_one_goes()
 async fn no_lease_and_no_change_is_lost_while_half_of_the_calls_are_throttled() {
     let world = World::of(&[0, 0]).await;
     let stores = || world.replicas.iter().map(One::store);
-    let asked = || Asked {
-        requests: stores().map(Reader::asked).sum(),
-        throttled: stores().map(Reader::throttled).sum(),
-    };
+    let throttled = || stores().map(Reader::throttled).sum();
     let throttles_half = |half| stores().for_each(|store| store.throttles_half(half));
-    stories::half_of_the_calls_are_throttled(&world, throttles_half, asked).await;
+    stories::half_of_the_calls_are_throttled(&world, throttles_half, throttled).await;
 }
 
 /// Fault 6, and the first 3 s of any outage.

@@ -311,11 +311,6 @@ impl Reader {
         self.how(|how| how.calls.get(operation).copied().unwrap_or_default())
     }
 
-    /// How often anything was asked for.
-    pub(super) fn asked(&self) -> u64 {
-        self.how(|how| how.calls.values().map(|calls| u64::try_from(*calls).unwrap()).sum())
-    }
-
     /// How many calls of a half that is throttled were.
     pub(super) fn throttled(&self) -> u64 {
         self.how(|how| how.throttled)

@@ -8,7 +8,7 @@ use mcs_proto::pb::LeaseState;
 use mcs_runtime::dynamodb::Action;
 use mcs_runtime::dynamodb::double::{Door, Fault, Rule, TABLE};
 
-use super::stories::{self, Asked};
+use super::stories;
 use super::world::{GRACE, LEASE, REGIONS, Told, World};
 
 const ACTIVE: Option<LeaseState> = Some(LeaseState::Active);
@@ -81,8 +81,8 @@ async fn a_table_that_throttles_half_of_the_calls_loses_no_lease_and_no_change()
         true => table.faults().add(Rule::new(Fault::Throttled).share(0.5)),
         false => table.faults().clear(),
     };
-    let asked = || Asked { requests: table.requests(), throttled: table.faults().befallen() };
-    stories::half_of_the_calls_are_throttled(&world, throttles_half, asked).await;
+    let throttled = || table.faults().befallen();
+    stories::half_of_the_calls_are_throttled(&world, throttles_half, throttled).await;
 }
 
 /// Faults 5 and 6: a table that cannot be reached, that answers with errors, or takes requests and says nothing.
