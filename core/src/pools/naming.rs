@@ -79,7 +79,13 @@ impl Naming {
                 Ok(Some((label(names::LABEL_SERVICE_NAME)?.to_owned(), cluster)))
             }
             Self::Karmada => {
-                let Some(service) = label(names::LABEL_SLICE_SERVICE)?.strip_prefix(KARMADA_SERVICE) else {
+                // Derived Services of mcs-controller begin as Karmada's do, and both may be in a cluster that goes over
+                // from one to the other.
+                let is_of_controller = labels
+                    .get(names::LABEL_SLICE_MANAGED_BY)
+                    .is_some_and(|keeper| keeper == names::MANAGED_BY);
+                let service = label(names::LABEL_SLICE_SERVICE)?.strip_prefix(KARMADA_SERVICE);
+                let Some(service) = service.filter(|_| !is_of_controller) else {
                     return Ok(None);
                 };
                 let unreadable = || Unreadable::Name { service: service.to_owned() };

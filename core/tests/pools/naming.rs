@@ -46,6 +46,20 @@ fn karmada_slices_are_told_by_their_names() {
     assert_eq!(Naming::Karmada.max_service_name(), Some(55));
 }
 
+/// In a cluster that goes over from Karmada both are imported side by side.
+#[test]
+fn slices_of_the_controller_are_none_of_karmadas_and_are_not_told_of() {
+    let labels = [
+        ("kubernetes.io/service-name", "derived-0123456789"),
+        ("endpointslice.kubernetes.io/managed-by", "mcs-controller.dynamo.nvidia.com"),
+        ("multicluster.kubernetes.io/service-name", "chat"),
+        ("multicluster.kubernetes.io/source-cluster", "east"),
+    ];
+    assert_eq!(read(Naming::Karmada, "derived-0123456789-abcdef-0", &labels), Ok(None));
+    assert_eq!(read(Naming::Mcs, "derived-0123456789-abcdef-0", &labels), found("chat", "east"));
+    assert_eq!(read(Naming::Mcs, "imported-east-chat-abc12", &labels[2..]), found("chat", "east"));
+}
+
 /// A Kubernetes name made from a base is cut to leave room for five characters; that of a Service of up to 57 is whole.
 #[test]
 fn a_service_name_above_57_characters_is_cut_in_the_names_of_its_slices_which_is_told() {
