@@ -227,4 +227,4 @@ charts: helm ## Write the goldens of the charts and the tables in their READMEs 
 
 .PHONY: charts-check
 charts-check: helm
-	cargo test --locked -p mcs-e2e --test charts -- goldens:: readme:: flags:: | .ci/some-tests
+	cargo test --locked -p mcs-e2e --test charts -- goldens:: readme:: flags:: guides:: | .ci/some-tests
