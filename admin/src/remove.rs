@@ -5,6 +5,8 @@
 //! somebody has answered.
 
 mod stored;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use stored::from_store;
 
@@ -132,6 +134,17 @@ pub(crate) enum NotRemoved {
         /// What was to be removed.
         cluster: ClusterId,
     },
+    /// Its record has a form that only a later release writes over.
+    #[error(
+        "the record of cluster {cluster} of clusterset {clusterset} is one that only a later release may write over: \
+         nothing was removed, use its mcs-admin"
+    )]
+    Later {
+        /// The clusterset.
+        clusterset: ClustersetId,
+        /// What was to be removed.
+        cluster: ClusterId,
+    },
     /// Several clusters claimed the id.
     #[error("cluster {cluster} of clusterset {clusterset} are several: {uids}; --uid says which is to go")]
     Several {
@@ -195,6 +208,11 @@ pub(crate) async fn at_registry(
 ) -> Result<String, NotRemoved> {
     let DeleteCluster { clusterset, cluster, yes, force, .. } = args;
     let list = async |client: &'_ RegistryClient| client.list_clusters(clusterset).await;
+    let changed = |uid: &str| NotRemoved::Changed {
+        clusterset: clusterset.clone(),
+        cluster: cluster.clone(),
+        uid: uid.to_owned(),
+    };
     let (client, (clusters, complete)) = ask::first(registries, list).await?;
     let url = client.url();
     let known = find(&clusters, complete, args, url)?;
@@ -220,13 +238,25 @@ pub(crate) async fn at_registry(
             counted(known.endpoints.into(), "endpoint"),
         );
         confirm.ask(&what, "Remove it from every cluster of the set?")?;
+        // Somebody may have taken their time.
+        let (_, (clusters, complete)) = ask::first(std::slice::from_ref(client), list).await?;
+        let now = find(&clusters, complete, args, url)?;
+        if (&now.uid, now.lease.unwrap_or_default().state) != (&known.uid, lease.state) {
+            return Err(changed(&known.uid));
+        }
     }
-    match client.remove(clusterset, cluster, None, *force).await {
+    let removed = match ClusterUid::new(known.uid.as_str()) {
+        // A registry that does not know this condition has been asked twice, at least.
+        Ok(only) => client.remove_only(clusterset, cluster, &only, *force).await,
+        Err(invalid) => Err(CallFailed::Unreadable(invalid.into())),
+    };
+    match removed {
         Ok(Removed { exports, endpoints }) => Ok(format!(
             "removed cluster {cluster} of clusterset {clusterset} at {url}: {} and {}\n",
             counted(exports.into(), "export"),
             counted(endpoints.into(), "endpoint")
         )),
+        Err(CallFailed::Claimed { .. }) => Err(changed(&known.uid)),
         Err(why) => {
             let (url, clusterset, cluster) = (url.clone(), clusterset.clone(), cluster.clone());
             let nobody_knows = matches!(why, CallFailed::Unavailable { .. } | CallFailed::TimedOut { .. });

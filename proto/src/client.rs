@@ -292,11 +292,37 @@ impl RegistryClient {
         uid: Option<&mcs_core::ids::ClusterUid>,
         force: bool,
     ) -> Result<Removed, CallFailed> {
+        let uid = uid.map_or_else(String::new, ToString::to_string);
+        self.remove_by(clusterset, cluster, pb::RemoveClusterRequest { uid, force, ..Default::default() })
+            .await
+    }
+
+    /// Removes a cluster by an administrator: only the one with this UID, not another one that has taken its id.
+    ///
+    /// # Errors
+    /// Why it was not removed: [`CallFailed::Claimed`] where another one has the id.
+    pub async fn remove_only(
+        &self,
+        clusterset: &ClustersetId,
+        cluster: &ClusterId,
+        only: &mcs_core::ids::ClusterUid,
+        force: bool,
+    ) -> Result<Removed, CallFailed> {
+        let only_uid = only.to_string();
+        let request = pb::RemoveClusterRequest { only_uid, force, ..Default::default() };
+        self.remove_by(clusterset, cluster, request).await
+    }
+
+    async fn remove_by(
+        &self,
+        clusterset: &ClustersetId,
+        cluster: &ClusterId,
+        request: pb::RemoveClusterRequest,
+    ) -> Result<Removed, CallFailed> {
         let request = pb::RemoveClusterRequest {
             clusterset: clusterset.to_string(),
             cluster: cluster.to_string(),
-            uid: uid.map_or_else(String::new, ToString::to_string),
-            force,
+            ..request
         };
         let answer = self.limited(async |line| line.members().remove_cluster(request).await).await?;
         Ok(Removed { exports: answer.exports, endpoints: answer.endpoints })

@@ -3,6 +3,7 @@
 //!
 //! Reasons travel as `google.rpc.ErrorInfo`; people read the message, programs the code and the reason.
 
+use mcs_core::ids::{ClusterId, ClusterUid};
 use mcs_core::outbox::Failure;
 use mcs_core::registry::{MAX_CLUSTERS, MAX_WRITES, Refused};
 use mcs_core::text::shown;
@@ -66,14 +67,7 @@ pub fn refused(refused: &Refused) -> Status {
         Refused::OldTerm { floor, .. } => {
             with_reason(Code::FailedPrecondition, message, OLD_TERM, [("floor", floor.to_string())])
         }
-        Refused::Claimed { cluster, holder, caller } => {
-            let metadata = [
-                ("cluster", cluster.to_string()),
-                ("holder", holder.to_string()),
-                ("caller", caller.to_string()),
-            ];
-            with_reason(Code::AlreadyExists, message, CLAIMED, metadata)
-        }
+        Refused::Claimed { cluster, holder, caller } => claimed(message, cluster, holder, caller),
         Refused::Unknown { cluster } => {
             with_reason(Code::NotFound, message, UNKNOWN_CLUSTER, [("cluster", cluster.to_string())])
         }
@@ -89,6 +83,13 @@ pub fn refused(refused: &Refused) -> Status {
             with_reason(Code::Aborted, message, NO_SYNC, [("cluster", cluster.to_string())])
         }
     }
+}
+
+/// An id that another cluster has: `holder`, where `caller` named itself or was named.
+pub fn claimed(message: String, cluster: &ClusterId, holder: &ClusterUid, caller: &ClusterUid) -> Status {
+    let metadata =
+        [("cluster", cluster.to_string()), ("holder", holder.to_string()), ("caller", caller.to_string())];
+    with_reason(Code::AlreadyExists, message, CLAIMED, metadata)
 }
 
 /// A limit of the registry, by its name.

@@ -119,12 +119,16 @@ pub(crate) async fn remove_cluster(
 ) -> Result<pb::RemoveClusterResponse, Error> {
     let clusterset = read_clusterset(request.clusterset)?;
     let cluster = ClusterId::new(request.cluster).map_err(Refusal::from)?;
-    let uid = match request.uid.as_str() {
-        "" => None,
-        uid => Some(ClusterUid::new(uid).map_err(Refusal::from)?),
+    let read = |uid: String, field: &'static str| match uid.as_str() {
+        "" => Ok(None),
+        uid => ClusterUid::new(uid)
+            .map(Some)
+            .map_err(|invalid| Refusal { field: field.to_owned(), ..Refusal::from(invalid) }),
     };
+    let uid = read(request.uid, "uid")?;
+    let only = read(request.only_uid, "only_uid")?;
     let remover = caller.remover(clusterset, cluster)?;
-    let removed = service.remove(&remover, uid.as_ref(), request.force).await?;
+    let removed = service.remove(&remover, uid.as_ref(), only.as_ref(), request.force).await?;
     let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
     Ok(pb::RemoveClusterResponse { exports: count(removed.exports), endpoints: count(removed.endpoints) })
 }

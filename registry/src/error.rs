@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
+use mcs_core::ids::{ClusterId, ClusterUid};
 use mcs_core::registry::{MAX_EXPORTS, Refused};
 use mcs_core::validate::Refusal;
 use mcs_proto::status;
@@ -164,6 +165,18 @@ pub(crate) enum Error {
         /// The header, and what it should be.
         problem: &'static str,
     },
+    /// Only another cluster of this id was to be removed.
+    #[error(
+        "cluster id {cluster} is that of the cluster with UID {holder}, not of that with UID {wanted}: nothing was removed"
+    )]
+    Another {
+        /// The id.
+        cluster: ClusterId,
+        /// The UID of the cluster that has it.
+        holder: ClusterUid,
+        /// The UID of the one that was to be removed.
+        wanted: ClusterUid,
+    },
     /// Something that could be there.
     #[error("there is no {what}")]
     Absent {
@@ -231,6 +244,7 @@ impl Error {
             | Self::Late { .. }
             | Self::TooSlow(_)
             | Self::Media { .. }
+            | Self::Another { .. }
             | Self::Absent { .. }
             | Self::NoRoute
             | Self::NoMethod { .. }
@@ -276,6 +290,9 @@ impl From<&Error> for Status {
             Error::Crowded(Crowded { most }) => busy(Limit::RequestBytes, *most),
             Error::Media { .. } => {
                 status::unserved(Code::InvalidArgument, status::MEDIA_TYPE, error.to_string())
+            }
+            Error::Another { cluster, holder, wanted } => {
+                status::claimed(error.to_string(), cluster, holder, wanted)
             }
             Error::Absent { .. } => status::unserved(Code::NotFound, status::ABSENT, error.to_string()),
             Error::NoRoute => status::unserved(Code::NotFound, status::NO_ROUTE, error.to_string()),
@@ -323,7 +340,7 @@ const fn http_code(code: Code) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId};
+    use mcs_core::ids::ClustersetId;
 
     use mcs_runtime::http::Pace;
 
@@ -377,6 +394,11 @@ mod tests {
             (Error::Crowded(Crowded { most: 1 }), Code::ResourceExhausted, 429),
             (Error::TooSlow(TooSlow { pace: Pace::default(), got: 1 }), Code::DeadlineExceeded, 408),
             (Error::Media { problem: "content-type" }, Code::InvalidArgument, 415),
+            (
+                Error::Another { cluster: cluster(), holder: uid("u-1"), wanted: uid("u-2") },
+                Code::AlreadyExists,
+                409,
+            ),
             (Error::Absent { what: "import shop/cart".to_owned() }, Code::NotFound, 404),
             (Error::NoRoute, Code::NotFound, 404),
             (Error::NoMethod { allowed: "GET".to_owned() }, Code::Unimplemented, 405),

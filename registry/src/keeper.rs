@@ -18,7 +18,7 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::clusterset::Clusterset;
-use crate::store::{Calls, Failed, Removed, Write, Wrote};
+use crate::store::{Calls, Erased, Failed, Write, Wrote};
 
 /// One call to the store writes at most so many records: it is to be answered within its limit.
 const WRITES_A_CALL: usize = 64;
@@ -214,7 +214,7 @@ impl Keeper {
         // Who had the turn before may have saved it.
         let Some(batch) = batch(clusterset) else { return Ok(()) };
         for (member, as_of) in &batch.gone {
-            if self.calls.remove(member, *as_of).await? == Removed::Newer {
+            if self.calls.remove(member, *as_of).await? == Erased::Newer {
                 info!(clusterset = %member.clusterset, %cluster, newer = 1, "store holds newer records, which stand");
             }
         }

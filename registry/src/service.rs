@@ -496,11 +496,12 @@ impl Service {
         Ok(Synced { deleted, degraded: self.save(member).await })
     }
 
-    /// Removes a cluster with all it exports.
+    /// Removes a cluster with all it exports; where `only` names one, no other that has its id by now.
     pub(crate) async fn remove(
         &self,
         remover: &Remover,
         uid: Option<&ClusterUid>,
+        only: Option<&ClusterUid>,
         force: bool,
     ) -> Result<Removed, Error> {
         let (clusterset, cluster) = (remover.clusterset(), remover.cluster());
@@ -508,12 +509,20 @@ impl Service {
         self.look_up(clusterset.as_str()).await;
         let known = self.known(clusterset).ok_or_else(unknown)?;
         let by = if uid.is_some() || remover.is_itself() { "itself" } else { "administrator" };
-        let remove = |state: &mut State, now| state.registry.remove(cluster, uid, force, now);
+        let remove = |state: &mut State, now| {
+            if let (Some(only), Some(held)) = (only, state.registry.member(cluster))
+                && held.uid() != only
+            {
+                let (cluster, holder) = (cluster.clone(), held.uid().clone());
+                return Err(Error::Another { cluster, holder, wanted: only.clone() });
+            }
+            Ok(state.registry.remove(cluster, uid, force, now))
+        };
         let removed = known.logged(remove, |removed| {
-            if let Ok(Removed { exports, endpoints }) = removed {
+            if let Ok(Ok(Removed { exports, endpoints })) = removed {
                 info!(%clusterset, %cluster, by, force, exports, endpoints, "cluster removed");
             }
-        });
+        })?;
         let removed = known.unless_refused(cluster, "remove", removed)?;
         self.keeper.save_now(&known, cluster).await;
         Ok(removed)

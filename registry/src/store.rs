@@ -76,7 +76,7 @@ pub enum Wrote {
 
 /// What became of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removed {
+pub enum Erased {
     /// There is no record any more.
     Gone {
         /// How many exports went with it.
@@ -220,7 +220,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// Some of them may be gone, the record first: who repeats this goes on with what is left.
-    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed>;
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Erased, Failed>;
 
     /// Removes a record that [cannot be read](Torn::Damaged), by its key alone, and what its member exports; what only a
     /// later release can read stands. A store without such records has none.
@@ -232,8 +232,8 @@ pub trait Store: Send + Sync + 'static {
         _clusterset: &ClustersetId,
         _cluster: &ClusterId,
         _tag: UidTag,
-    ) -> Result<Removed, Failed> {
-        Ok(Removed::Gone { exports: 0 })
+    ) -> Result<Erased, Failed> {
+        Ok(Erased::Gone { exports: 0 })
     }
 
     /// All members of a clusterset.

@@ -13,7 +13,7 @@ use mcs_core::timing::DEFAULT_LEASE;
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_proto::pb;
-use mcs_registry::store::{Failed, Known, Members, Removed, Replica, Store, Torn};
+use mcs_registry::store::{Erased, Failed, Known, Members, Replica, Store, Torn};
 use mcs_runtime::clock::SystemClock;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -52,9 +52,13 @@ pub(crate) async fn from_store(
     }
     let size = removal.size(&targets).await?;
     for target in &targets {
-        if removal.remove(target).await? == Removed::Newer {
+        if removal.remove(target).await? == Erased::Newer {
             let (clusterset, cluster) = (clusterset.clone(), cluster.clone());
-            return Err(NotRemoved::Changed { clusterset, cluster, uid: target.who.to_string() });
+            return Err(match target.as_of {
+                // Nothing is newer than this: it is its form that stands.
+                UNREAD => NotRemoved::Later { clusterset, cluster },
+                _ => NotRemoved::Changed { clusterset, cluster, uid: target.who.to_string() },
+            });
         }
     }
     let uids: Vec<_> = targets.iter().map(|target| target.who.to_string()).collect();
@@ -97,6 +101,9 @@ impl Target {
     }
 }
 
+/// As of when a record goes that cannot be read.
+const UNREAD: Version = Version::new(u64::MAX, u64::MAX);
+
 /// What is asked for.
 struct Removal<'a> {
     store: &'a dyn Store,
@@ -129,13 +136,20 @@ impl Removal<'_> {
         if found.is_empty() && !torn.is_empty() {
             return self.unreadable(&torn);
         }
+        let replicas = self.running().await?;
         if found.is_empty() {
             for (member, as_of) in removed.into_iter().filter(|(member, _)| named_here(member)) {
                 let left =
                     self.store.exports(&member, &Known::new()).await.map_err(|why| self.unread(why))?;
-                if !left.whole.is_empty() || !left.torn.is_empty() {
-                    return Ok(vec![Target { who: Who::Member(member), state: "removed in part", as_of }]);
+                if left.whole.is_empty() && left.torn.is_empty() {
+                    continue;
                 }
+                // It may be back, and its record the last that is written of it.
+                let age = renewed(&replicas, &member);
+                if !force && age.is_some_and(is_recent) {
+                    return Err(self.active(&member, "heard a moment ago, though recorded as removed", age));
+                }
+                return Ok(vec![Target { who: Who::Member(member), state: "removed in part", as_of }]);
             }
             return Err(NotRemoved::Absent {
                 clusterset: clusterset.clone(),
@@ -151,16 +165,11 @@ impl Removal<'_> {
                 uids: named(found.iter().map(|(member, _)| member.uid.as_str())),
             });
         }
-        let mut replicas = self.store.replicas(clusterset).await.map_err(|why| self.unread(why))?;
-        let said_at = self.store.said_at(clusterset).await.map_err(|why| self.unread(why))?;
-        let is_old = |at: &WallTime| at.unix_secs() + STALE < self.now.unix_secs();
-        replicas.retain(|replica| !said_at.get(&replica.beat.epoch).is_some_and(is_old));
         let mut active = None;
         let mut targets = Vec::new();
         for (member, record) in found {
             let age = renewed(&replicas, &member);
-            let is_active =
-                record.state != MemberState::Expired || age.is_some_and(|age| age < DEFAULT_LEASE);
+            let is_active = record.state != MemberState::Expired || age.is_some_and(is_recent);
             if is_active && !force {
                 active.get_or_insert((member, record, age));
             } else {
@@ -169,20 +178,38 @@ impl Removal<'_> {
             }
         }
         match active {
-            Some((member, record, age)) if targets.is_empty() => Err(NotRemoved::Active {
-                clusterset: clusterset.clone(),
-                cluster: cluster.clone(),
-                uid: member.uid.to_string(),
-                state: match record.state {
-                    MemberState::Expired => "heard a moment ago, though recorded as expired".to_owned(),
-                    other => in_words(other).to_owned(),
-                },
-                renewed: age.map_or_else(
-                    || "at no time that a registry tells of".to_owned(),
-                    |age| format!("{:.1}s before the last beat of a registry", age.as_secs_f64()),
-                ),
-            }),
+            Some((member, record, age)) if targets.is_empty() => {
+                let state = match record.state {
+                    MemberState::Expired => "heard a moment ago, though recorded as expired",
+                    other => in_words(other),
+                };
+                Err(self.active(&member, state, age))
+            }
             _ => Ok(targets),
+        }
+    }
+
+    /// What registries that may still run say.
+    async fn running(&self) -> Result<Vec<Replica>, NotRemoved> {
+        let clusterset = &self.args.clusterset;
+        let mut replicas = self.store.replicas(clusterset).await.map_err(|why| self.unread(why))?;
+        let said_at = self.store.said_at(clusterset).await.map_err(|why| self.unread(why))?;
+        let is_old = |at: &WallTime| at.unix_secs() + STALE < self.now.unix_secs();
+        replicas.retain(|replica| !said_at.get(&replica.beat.epoch).is_some_and(is_old));
+        Ok(replicas)
+    }
+
+    /// It is not to go: it is so, and was heard so long before the last beat of a registry, if one tells of it.
+    fn active(&self, member: &Member, state: &str, age: Option<Duration>) -> NotRemoved {
+        NotRemoved::Active {
+            clusterset: member.clusterset.clone(),
+            cluster: member.cluster.clone(),
+            uid: member.uid.to_string(),
+            state: state.to_owned(),
+            renewed: age.map_or_else(
+                || "at no time that a registry tells of".to_owned(),
+                |age| format!("{:.1}s before the last beat of a registry", age.as_secs_f64()),
+            ),
         }
     }
 
@@ -204,11 +231,11 @@ impl Removal<'_> {
             }
             _ => return Err(NotRemoved::Damaged { clusterset, cluster }),
         };
-        Ok(vec![Target { who, state: "unreadable", as_of: Version::new(u64::MAX, u64::MAX) }])
+        Ok(vec![Target { who, state: "unreadable", as_of: UNREAD }])
     }
 
     /// Removes it; what is newer than what was looked at stands.
-    async fn remove(&self, Target { who, as_of, .. }: &Target) -> Result<Removed, NotRemoved> {
+    async fn remove(&self, Target { who, as_of, .. }: &Target) -> Result<Erased, NotRemoved> {
         let DeleteCluster { clusterset, cluster, .. } = self.args;
         let removed = match who {
             Who::Member(member) => self.store.remove(member, *as_of).await,
@@ -249,6 +276,11 @@ impl Removal<'_> {
 fn renewed(replicas: &[Replica], member: &Member) -> Option<Duration> {
     let tag = UidTag::of(&member.uid);
     replicas.iter().filter_map(|replica| Some(replica.beat.renewals.get(&tag)?.age)).min()
+}
+
+/// Whether its lease has not run out since.
+fn is_recent(age: Duration) -> bool {
+    age < DEFAULT_LEASE
 }
 
 fn count(count: usize) -> u64 {

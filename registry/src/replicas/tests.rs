@@ -16,7 +16,7 @@ use mcs_runtime::ready::Ready;
 use super::*;
 use crate::caller::{Caller, Writer};
 use crate::service::Service;
-use crate::store::{Exports, Found, Held, Known, Members, Memory, Removed, Store, Write, Wrote};
+use crate::store::{Erased, Exports, Found, Held, Known, Members, Memory, Store, Write, Wrote};
 use crate::{Config, Parts};
 
 /// Time goes on so much at once.
@@ -262,7 +262,7 @@ impl Store for Throttling {
         Store::write(&self.records, member, writes).await
     }
 
-    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Erased, Failed> {
         self.ask()?;
         self.records.remove(member, as_of).await
     }

@@ -202,7 +202,11 @@ pub(super) static ROUTES: [Route; 18] = [
         call: Call::RemoveCluster,
         summary: "Remove a cluster",
         about: About::Rpc("Members.RemoveCluster", ""),
-        query: &[text("uid", "RemoveClusterRequest"), flag("force", "RemoveClusterRequest")],
+        query: &[
+            text("uid", "RemoveClusterRequest"),
+            flag("force", "RemoveClusterRequest"),
+            text("onlyUid", "RemoveClusterRequest"),
+        ],
         takes: Takes::Nothing,
         gives: Gives::Message("RemoveClusterResponse"),
     },

@@ -11,7 +11,7 @@ use mcs_core::timing::Timing;
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 
-use super::{Exports, Failed, Found, Held, Known, Members, Removed, Replica, Store, Write, Wrote};
+use super::{Erased, Exports, Failed, Found, Held, Known, Members, Replica, Store, Write, Wrote};
 use crate::metrics::Metrics;
 
 /// A store that is asked with a limit.
@@ -51,7 +51,7 @@ impl Calls {
         self.call("write", self.timing.store_read_limit(), self.store.write(member, writes)).await
     }
 
-    pub(crate) async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+    pub(crate) async fn remove(&self, member: &Member, as_of: Version) -> Result<Erased, Failed> {
         self.call("remove", self.timing.store_read_limit(), self.store.remove(member, as_of)).await
     }
 

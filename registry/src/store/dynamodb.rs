@@ -51,7 +51,7 @@ use self::codec::{Endpoints, Index, Laid, Named, Now, Order, Put, Row, Unreadabl
 use self::keys::{Key, Said};
 use self::pieces::Digest;
 use self::table::{Fresh, Table};
-use super::{Exports, Failed, Found, Held, Known, Members, Removed, Replica, Store, Torn, Write, Wrote};
+use super::{Erased, Exports, Failed, Found, Held, Known, Members, Replica, Store, Torn, Write, Wrote};
 
 /// So many exports of one call are written at once.
 const SIDE_BY_SIDE: usize = 16;
@@ -351,14 +351,14 @@ impl Store for DynamoDb {
 
     /// That it was removed comes first, in place of the record: nobody is to see a record whose exports were lost. Pieces are
     /// left to the table, so that no reader misses one.
-    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Erased, Failed> {
         let (order, record) = (Order::from(as_of), keys::record(member));
         let standing = self.table.get(Class::Bulk, record.clone(), Fresh::Now).await?;
         let is_there = standing.is_some();
         // What cannot be read has an order that says nothing.
         let standing = standing.and_then(|item| Row::read(item).ok()?.order);
         if standing.is_some_and(|standing| standing > order) {
-            return Ok(Removed::Newer);
+            return Ok(Erased::Newer);
         }
         let marked = match standing {
             Some(standing) => {
@@ -369,10 +369,10 @@ impl Store for DynamoDb {
             None => Wrote::Taken,
         };
         if marked == Wrote::Older {
-            return Ok(Removed::Newer);
+            return Ok(Erased::Newer);
         }
         let exports = self.remove_exports(keys::exports_of(member), order).await?;
-        Ok(Removed::Gone { exports })
+        Ok(Erased::Gone { exports })
     }
 
     async fn remove_damaged(
@@ -380,19 +380,19 @@ impl Store for DynamoDb {
         clusterset: &ClustersetId,
         cluster: &ClusterId,
         tag: UidTag,
-    ) -> Result<Removed, Failed> {
+    ) -> Result<Erased, Failed> {
         let (key, all) = (keys::record_of(clusterset, cluster, tag), Order::LAST);
         if let Some(item) = self.table.get(Class::Bulk, key.clone(), Fresh::Now).await? {
             match Row::read(item).and_then(|row| codec::read_record(clusterset, &row)) {
                 // It was written anew since, or by a later release.
-                Ok(_) | Err(Unreadable::Newer { .. }) => return Ok(Removed::Newer),
+                Ok(_) | Err(Unreadable::Newer { .. }) => return Ok(Erased::Newer),
                 Err(_) => {}
             }
         }
         let exports = self.remove_exports(keys::exports_in(clusterset, cluster, tag), all).await?;
         match self.table.delete(Class::Bulk, key, all).await? {
-            Wrote::Taken => Ok(Removed::Gone { exports }),
-            Wrote::Older => Ok(Removed::Newer),
+            Wrote::Taken => Ok(Erased::Gone { exports }),
+            Wrote::Older => Ok(Erased::Newer),
         }
     }
 

@@ -13,7 +13,7 @@ use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 
 use super::{
-    Exports, Failed, Found, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote,
+    Erased, Exports, Failed, Found, Held, Known, MemberRecord, Members, Replica, Store, Write, Wrote,
 };
 
 /// Records in memory.
@@ -77,11 +77,11 @@ impl Store for Memory {
         }))
     }
 
-    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Erased, Failed> {
         Ok(self.with(|members| {
-            let Some(records) = members.get_mut(member) else { return Removed::Gone { exports: 0 } };
+            let Some(records) = members.get_mut(member) else { return Erased::Gone { exports: 0 } };
             if records.member.as_ref().is_some_and(|record| record.version > as_of) {
-                return Removed::Newer;
+                return Erased::Newer;
             }
             let before = records.exports.len();
             records.exports.retain(|_, export| export.version > as_of);
@@ -90,7 +90,7 @@ impl Store for Memory {
             if records.exports.is_empty() {
                 members.remove(member);
             }
-            Removed::Gone { exports }
+            Erased::Gone { exports }
         }))
     }
 

@@ -310,6 +310,22 @@ async fn an_active_cluster_is_removed_by_itself_or_by_force_only() {
     assert_eq!(remove("west", None, true).await, Err(CallFailed::UnknownCluster));
 }
 
+/// Who was asked about one cluster does not remove another one that has taken its id meanwhile.
+#[tokio::test]
+async fn of_clusters_with_one_id_only_the_one_that_is_named_is_removed_by_force() {
+    let registry = Started::new().await;
+    registry.register("east").await.write(&[put("cart", 2)]).await;
+    let (of_east, another) = (member("east", "uid-of-east").uid, member("east", "uid-of-another").uid);
+    let remove = async |only| registry.client.remove_only(&prod(), &id("east"), only, true).await;
+    let message = "cluster id east is that of the cluster with UID uid-of-east, not of that with UID uid-of-another: \
+                   nothing was removed";
+    assert_eq!(remove(&another).await, Err(CallFailed::Claimed { message: message.to_owned() }));
+    let not_forced = registry.client.remove_only(&prod(), &id("east"), &of_east, false).await;
+    assert!(matches!(not_forced, Err(CallFailed::LeaseActive { .. })), "{not_forced:?}");
+    assert_eq!(remove(&of_east).await, Ok(Removed { exports: 1, endpoints: 2 }));
+    assert_eq!(remove(&of_east).await, Err(CallFailed::UnknownCluster));
+}
+
 #[tokio::test]
 async fn limits_are_named() {
     let registry = Started::with(|policy| {

@@ -187,6 +187,7 @@ fn remove(cluster: &str, uid: &str, force: bool) -> pb::RemoveClusterRequest {
         cluster: cluster.to_owned(),
         uid: uid.to_owned(),
         force,
+        only_uid: String::new(),
     }
 }
 

@@ -41,6 +41,7 @@ pub fn play(der: &[u8]) {
                 cluster: cluster.to_owned(),
                 uid: String::new(),
                 force: true,
+                only_uid: String::new(),
             };
             if may(call(&apis, METHODS[4], &request.encode_to_vec()).await) {
                 let is_admin = has(ADMIN) && clusters.is_empty();

@@ -232,15 +232,22 @@ impl Running {
             }
         }
         type Remove = fn(&mut pb::RemoveClusterRequest, String);
-        let fields: [(&str, Rule, Remove); 3] = [
+        let fields: [(&str, Rule, Remove); 4] = [
             ("clusterset", is_label, |request, text| request.clusterset = text),
             ("cluster", is_label, |request, text| request.cluster = text),
             ("uid", |text| text.is_empty() || is_uid(text), |request, text| request.uid = text),
+            ("only_uid", |text| text.is_empty() || is_uid(text), |request, text| request.only_uid = text),
         ];
         for (field, rule, set) in fields {
             for text in all().filter(|text| !rule(text)) {
                 let pb::WriteRequest { clusterset, cluster, uid, .. } = head(2);
-                let mut request = pb::RemoveClusterRequest { clusterset, cluster, uid, force: true };
+                let mut request = pb::RemoveClusterRequest {
+                    clusterset,
+                    cluster,
+                    uid,
+                    force: true,
+                    only_uid: String::new(),
+                };
                 set(&mut request, text.clone());
                 assert_refused(field, &text, self.members.clone().remove_cluster(request).await);
             }

@@ -110,6 +110,7 @@ pub(crate) fn grpc() -> Vec<(&'static str, Script)> {
         cluster: "east".to_owned(),
         uid: String::new(),
         force: true,
+        only_uid: String::new(),
     };
     let watch =
         pb::WatchRequest { clusterset: "prod".to_owned(), cluster: "west".to_owned(), ..Default::default() };

@@ -79,7 +79,7 @@ fn path_query_and_body_have_every_field_of_the_request() {
     let requests = [
         ("Register", "clusterset cluster uid region instance build version sum"),
         ("Renew", "clusterset cluster uid version sum heldImports refusedExports"),
-        ("RemoveCluster", "clusterset cluster uid force"),
+        ("RemoveCluster", "clusterset cluster uid force onlyUid"),
         ("PutExport", "clusterset cluster namespace name uid version leaf spec endpoints"),
         ("PutEndpoints", "clusterset cluster namespace name uid version leaf endpoints"),
         ("DeleteExport", "clusterset cluster namespace name uid term seq"),

@@ -260,6 +260,10 @@ async fn a_cluster_is_removed_by_itself_and_by_force() {
     assert_eq!(remove("?uid=uid-of-east").await, (200, json!({"exports": 0, "endpoints": 0})));
 
     registry.register("east").await;
+    assert_eq!(remove("?onlyUid=uid-of-another&force=true").await.0, 409);
+    assert_eq!(remove("?onlyUid=uid-of-east&force=true").await, (200, json!({"exports": 0, "endpoints": 0})));
+
+    registry.register("east").await;
     registry.pass(LEASE).await;
     assert_eq!(remove("").await, (200, json!({"exports": 0, "endpoints": 0})));
     assert_eq!(registry.client.list_clusters(&prod()).await.unwrap().0, []);

@@ -9,7 +9,7 @@ use mcs_core::replicas::{Beat, News};
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_registry::store::{
-    Exports, Failed, Found, Held, Known, Members, Memory, Removed, Replica, Store, Write, Wrote,
+    Erased, Exports, Failed, Found, Held, Known, Members, Memory, Replica, Store, Write, Wrote,
 };
 use tokio::sync::watch;
 
@@ -78,7 +78,7 @@ impl Store for Double {
         Store::write(&self.records, member, writes).await
     }
 
-    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Erased, Failed> {
         self.write().await?;
         self.records.remove(member, as_of).await
     }

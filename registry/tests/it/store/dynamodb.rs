@@ -13,8 +13,7 @@ use mcs_core::model::{EndpointMap, Export, MemberState};
 use mcs_core::replicas::{Beat, KeyTag, News, NewsEntry, Renewal, UidTag};
 use mcs_core::time::ManualClock;
 use mcs_registry::store::{
-    DynamoDb, Exports, Failed, Held, Known, Members, NEWS_ENTRIES, Removed, Replica, Store, Torn, Write,
-    Wrote,
+    DynamoDb, Erased, Exports, Failed, Held, Known, Members, NEWS_ENTRIES, Replica, Store, Torn, Write, Wrote,
 };
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::dynamodb::Action;
@@ -479,13 +478,13 @@ async fn a_damaged_record_is_removed_by_its_key_and_no_other_is() {
     let tag = UidTag::of(&east().uid);
     let remove = async || store.remove_damaged(&prod(), &id("east"), tag).await;
     store.write(&east(), vec![put("web", 3, 2), record(3, MemberState::Active)]).await.unwrap();
-    assert_eq!(remove().await, Ok(Removed::Newer), "it can be read");
+    assert_eq!(remove().await, Ok(Erased::Newer), "it can be read");
     let of_east = keys_that_begin(&double, "east#").await.remove(0);
     spoil(&double, of_east.clone(), &[0x78, 0x01]).await;
-    assert_eq!(remove().await, Ok(Removed::Newer), "a later release can read it");
+    assert_eq!(remove().await, Ok(Erased::Newer), "a later release can read it");
     spoil(&double, of_east, b"\xff").await;
-    assert_eq!(remove().await, Ok(Removed::Gone { exports: 1 }));
-    assert_eq!((keys(&double).await, remove().await), (BTreeSet::new(), Ok(Removed::Gone { exports: 0 })));
+    assert_eq!(remove().await, Ok(Erased::Gone { exports: 1 }));
+    assert_eq!((keys(&double).await, remove().await), (BTreeSet::new(), Ok(Erased::Gone { exports: 0 })));
 }
 
 #[tokio::test]
@@ -502,7 +501,7 @@ async fn a_removal_that_breaks_off_goes_on_and_leaves_pieces_alone() {
     let removed = Members { removed: vec![(east(), version(3))], ..Members::default() };
     assert_eq!(store.members(&prod()).await, Ok(removed.clone()));
     double.faults().clear();
-    let Ok(Removed::Gone { exports }) = store.remove(&east(), version(3)).await else {
+    let Ok(Erased::Gone { exports }) = store.remove(&east(), version(3)).await else {
         panic!("it is not gone")
     };
     assert!((1..=41).contains(&exports), "{exports}");

@@ -15,7 +15,7 @@ use mcs_core::time::{Clock, ManualClock, Timestamp};
 use mcs_core::version::Version;
 use mcs_proto::convert::Member;
 use mcs_registry::store::{
-    Exports, Failed, Found, Held, Known, MemberRecord, Members, Removed, Replica, Store, Write, Wrote,
+    Erased, Exports, Failed, Found, Held, Known, MemberRecord, Members, Replica, Store, Write, Wrote,
 };
 use tokio::sync::watch;
 
@@ -391,12 +391,12 @@ impl Store for Reader {
         Ok(writes.into_iter().map(make).collect())
     }
 
-    async fn remove(&self, member: &Member, as_of: Version) -> Result<Removed, Failed> {
+    async fn remove(&self, member: &Member, as_of: Version) -> Result<Erased, Failed> {
         self.ask("remove", true).await?;
         Ok(self.shared.with(|tables, now| {
             let record = tables.get(self.region, &Key::Member(member.clone()), now);
             if record.and_then(Item::version).is_some_and(|version| version > as_of) {
-                return Removed::Newer;
+                return Erased::Newer;
             }
             let is_old = |tables: &Tables, key: &Key| {
                 tables
@@ -409,7 +409,7 @@ impl Store for Reader {
             let keys: Vec<Key> = keys.filter(|key| is_of(key) && is_old(tables, key)).cloned().collect();
             keys.iter().for_each(|key| tables.put(self.region, key, None, now));
             let exports = keys.iter().filter(|key| matches!(key, Key::Export(..))).count();
-            Removed::Gone { exports }
+            Erased::Gone { exports }
         }))
     }
 

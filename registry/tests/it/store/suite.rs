@@ -11,7 +11,7 @@ use mcs_core::time::WallMillis;
 use mcs_core::version::{Leaf, Sum, Version};
 use mcs_proto::convert::Member;
 use mcs_registry::store::{
-    Exports, Failed, Found, Held, Known, MemberRecord, Members, Removed, Store, Write, Wrote,
+    Erased, Exports, Failed, Found, Held, Known, MemberRecord, Members, Store, Write, Wrote,
 };
 
 use crate::started::{endpoints, id, key, prod, spec};
@@ -145,7 +145,7 @@ pub(super) async fn a_removal_takes_all_of_one_member_and_may_be_repeated(store:
         store.write(member, vec![put("web", 3, 2), record(3, MemberState::Active)]).await.unwrap();
     }
     for exports in [1, 0] {
-        assert_eq!(store.remove(&east(), version(3)).await, Ok(Removed::Gone { exports }));
+        assert_eq!(store.remove(&east(), version(3)).await, Ok(Erased::Gone { exports }));
         assert_eq!(read(store, &east()).await, Ok(Exports::default()));
         assert_eq!(
             store.members(&prod()).await.unwrap().whole,
@@ -163,13 +163,13 @@ pub(super) async fn a_removal_takes_nothing_that_is_newer(store: &dyn Store) {
         .write(&east(), vec![put("web", 3, 2), put("api", 5, 1), record(5, MemberState::Active)])
         .await
         .unwrap();
-    assert_eq!(store.remove(&east(), version(4)).await, Ok(Removed::Newer));
+    assert_eq!(store.remove(&east(), version(4)).await, Ok(Erased::Newer));
     assert_eq!(read(store, &east()).await, Ok(whole([("web", 3, 2), ("api", 5, 1)])));
     let found = Found::Record(member_record(5, MemberState::Active));
     assert_eq!(store.member(&east()).await, Ok(Some(found)));
     // What is being written when a removal comes: its record is told last.
     store.write(&east(), vec![put("new", 6, 1)]).await.unwrap();
-    assert_eq!(store.remove(&east(), version(5)).await, Ok(Removed::Gone { exports: 2 }));
+    assert_eq!(store.remove(&east(), version(5)).await, Ok(Erased::Gone { exports: 2 }));
     assert_eq!(read(store, &east()).await, Ok(whole([("new", 6, 1)])));
     assert_eq!(store.members(&prod()).await.unwrap().whole, []);
 }

@@ -163,7 +163,7 @@ async fn allowed_calls(channel: &Channel, member: &Member) -> BTreeSet<&'static 
     };
     let begin = pb::SyncBegin { clusterset: clusterset.clone(), cluster: cluster.clone(), uid, version };
     let begin = pb::SyncRequest { step: Some(pb::sync_request::Step::Begin(begin)) };
-    let remove = pb::RemoveClusterRequest { clusterset, cluster, uid: String::new(), force: true };
+    let remove = pb::RemoveClusterRequest { clusterset, cluster, force: true, ..Default::default() };
     let synced = match members.sync(tokio_stream::iter([begin])).await {
         // The stream ends after its begin, which says nothing of who sent it.
         Ok(answers) => answers.into_inner().message().await.map(|_| ()),
