@@ -321,6 +321,22 @@ fn the_guide_to_metrics_names_every_metric_and_no_other() -> Result<()> {
 }
 
 #[test]
+fn a_clusters_life_is_told_in_lines_that_the_registry_logs() -> Result<()> {
+    let text = page("docs/observability.md")?;
+    let (_, life) = text.split_once("### One cluster's life").context("no life of a cluster")?;
+    let life = life.split("\n## ").next().unwrap_or_default();
+    let told = life.lines().filter(|line| line.starts_with("| `"));
+    let told: BTreeSet<&str> =
+        told.flat_map(|row| code(row.split(" | ").next().unwrap_or_default())).collect();
+    let registry = page("docs/registry.md")?;
+    let logged: BTreeSet<&str> =
+        rows(&registry, "Log lines").iter().flat_map(|cells| code(cells[0])).collect();
+    let strange: Vec<_> = told.difference(&logged).collect();
+    ensure!(!told.is_empty() && strange.is_empty(), "the registry logs no {strange:?}");
+    Ok(())
+}
+
+#[test]
 fn every_claim_about_security_names_tests_that_exist() -> Result<()> {
     let text = page("docs/security.md")?;
     let (mut missing, mut count) = (Vec::new(), 0);
