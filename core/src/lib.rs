@@ -46,6 +46,7 @@ pub mod merge;
 pub mod model;
 pub mod names;
 pub mod outbox;
+mod packing;
 pub mod plan;
 pub mod pools;
 pub mod rate;

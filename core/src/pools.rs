@@ -18,72 +18,19 @@ pub mod directory;
 pub mod index;
 pub mod join;
 pub mod naming;
+pub mod packed;
 pub mod registrations;
 pub mod slices;
 pub mod storage;
 pub mod stored;
 
-use crate::ids::{InvalidId, check_dns_label};
 use naming::Part;
+use packed::Contents;
+pub use packed::{PackedRegistration, PoolKey};
 use slices::SliceId;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Which pool: cluster, namespace and DGD, each a DNS-1123 label. Ordered by these three.
-///
-/// One text in one allocation, since a process holds many. The separator is below every character of a label, so
-/// that the order of the texts is the order of the triples.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PoolKey(Arc<str>);
-
-const SEPARATOR: char = '\0';
-
-impl PoolKey {
-    /// The pool of `dgd_name` in `namespace` of cluster `cluster_id`.
-    ///
-    /// # Errors
-    /// The part that is not a DNS-1123 label, by its name in a registration.
-    pub fn new(cluster_id: &str, namespace: &str, dgd_name: &str) -> Result<Self, InvalidId> {
-        let parts =
-            [("key.cluster_id", cluster_id), ("key.namespace", namespace), ("key.dgd_name", dgd_name)];
-        for (field, text) in parts {
-            check_dns_label(text).map_err(|problem| InvalidId::new(field, text, problem))?;
-        }
-        Ok(Self(format!("{cluster_id}{SEPARATOR}{namespace}{SEPARATOR}{dgd_name}").into()))
-    }
-
-    /// The cluster.
-    pub fn cluster_id(&self) -> &str {
-        self.part(0)
-    }
-
-    /// The namespace.
-    pub fn namespace(&self) -> &str {
-        self.part(1)
-    }
-
-    /// The DGD.
-    pub fn dgd_name(&self) -> &str {
-        self.part(2)
-    }
-
-    fn part(&self, index: usize) -> &str {
-        self.0.split(SEPARATOR).nth(index).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for PoolKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.cluster_id(), self.namespace(), self.dgd_name())
-    }
-}
-
-impl fmt::Debug for PoolKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PoolKey({self})")
-    }
-}
 
 /// Where a pool is; its relays say so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,47 +108,63 @@ pub struct PoolFacts {
 #[derive(Clone, Debug)]
 pub struct PoolListing {
     /// What its relays registered.
-    pub registration: Arc<PoolRegistration>,
+    pub registration: PackedRegistration,
     /// What EndpointSlices say; none where they are not looked at.
     pub facts: Option<Arc<PoolFacts>>,
 }
 
 impl PoolListing {
     /// Which pool.
-    pub fn key(&self) -> &PoolKey {
-        &self.registration.key
+    pub const fn key(&self) -> &PoolKey {
+        self.registration.key()
     }
 
-    /// The registration's region, else the one of the EndpointSlices.
-    pub fn region(&self) -> Option<&str> {
-        let of_slices = || self.facts.as_ref().and_then(|facts| facts.region.as_deref());
-        self.registration.location.region.as_deref().or_else(of_slices)
+    /// What is listed of it besides the key: what was registered, but that addresses are those of the EndpointSlices, and
+    /// the region is theirs where the registration has none.
+    pub fn contents(&self) -> Listed<'_> {
+        let mut registered = self.registration.contents();
+        let facts = self.facts.as_deref();
+        registered.region = registered.region.or_else(|| facts?.region.as_deref());
+        Listed { registered, facts }
     }
+}
 
+/// What is listed of a pool.
+#[derive(Clone, Debug)]
+pub struct Listed<'a> {
+    /// What was registered, with the region that is listed. Its frontends are listed where there are no facts.
+    pub registered: Contents<'a>,
+    facts: Option<&'a PoolFacts>,
+}
+
+impl<'a> Listed<'a> {
     /// URLs of the frontends.
-    pub fn frontends(&self) -> &[Box<str>] {
-        self.facts.as_ref().map_or(&self.registration.frontends, |facts| &facts.frontends)
+    pub fn frontends(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let registered = self.facts.is_none().then(|| self.registered.frontends.clone());
+        let imported = self.facts.map(|facts| facts.frontends.iter().map(AsRef::as_ref));
+        imported.into_iter().flatten().chain(registered.into_iter().flatten())
     }
 
     /// What a router recognises the pool's relays by; none where no EndpointSlices are looked at.
-    pub fn relay_identities(&self) -> &[Box<str>] {
-        self.facts.as_ref().map_or(&[], |facts| &facts.relay_identities)
+    pub fn relay_identities(&self) -> &'a [Box<str>] {
+        self.facts.map_or(&[], |facts| &facts.relay_identities)
     }
 }
 
 /// Two listings are equal when a reader cannot tell them apart.
 impl PartialEq for PoolListing {
     fn eq(&self, other: &Self) -> bool {
-        let (own, theirs) = (&self.registration, &other.registration);
-        own.key == theirs.key
-            && own.model == theirs.model
-            && own.capabilities == theirs.capabilities
-            && own.capacity == theirs.capacity
-            && self.region() == other.region()
-            && own.location.availability_zone == theirs.location.availability_zone
-            && own.location.datacenter == theirs.location.datacenter
-            && self.frontends() == other.frontends()
-            && self.relay_identities() == other.relay_identities()
+        let (own, theirs) = (self.contents(), other.contents());
+        let (one, two) = (&own.registered, &theirs.registered);
+        self.key() == other.key()
+            && one.model == two.model
+            && one.capabilities.clone().eq(two.capabilities.clone())
+            && one.capacity.clone().eq(two.capacity.clone())
+            && one.region == two.region
+            && one.availability_zone == two.availability_zone
+            && one.datacenter == two.datacenter
+            && own.frontends().eq(theirs.frontends())
+            && own.relay_identities() == theirs.relay_identities()
     }
 }
 

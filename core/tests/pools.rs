@@ -10,6 +10,7 @@ mod pools {
     mod index;
     mod join;
     mod naming;
+    mod packed;
     mod registrations;
     mod stored;
     mod stored_histories;

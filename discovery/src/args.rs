@@ -113,6 +113,10 @@ pub struct LeaseArgs {
     /// How often relays are told to register again, in seconds; below the lease
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub heartbeat_interval_secs: u64,
+    /// The most pools that may be registered; a further one is refused, and those that are registered go on. The default
+    /// takes some 40 MB, and keeps who registers made-up names from taking all
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub max_pools: u32,
 }
 
 /// What `registrations` uses.
@@ -391,6 +395,7 @@ impl Args {
                 duration: Duration::from_secs(leases.lease_duration_secs),
                 heartbeat_interval: Duration::from_secs(leases.heartbeat_interval_secs),
             },
+            most_pools: usize::try_from(leases.max_pools)?,
             http: http::Limits {
                 listener: mcs_runtime::http::Limits {
                     connections: fitting_connections(most, 1, OTHER_FILES, raise_open_files()),

@@ -4,9 +4,9 @@
 
 use crate::shown::{Edit, Shown};
 use crate::{notices, wire};
-use mcs_core::pools::directory::{Change, Directory, Sizes, WatchNews};
+use mcs_core::pools::directory::{Change, Directory, Full, Sizes, WatchNews};
 use mcs_core::pools::stored::{TableNews, WallMoment};
-use mcs_core::pools::{Completeness, PoolKey, PoolRegistration, ReplicaId};
+use mcs_core::pools::{Completeness, PoolKey, PoolListing, PoolRegistration, RouterReplica};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_runtime::clock::sleep_until;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,10 @@ use tracing::info;
 /// Leases are looked through at least this often.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// Of pools that are removed at once so many are named in the log, and the others counted: nobody is answered until they are
+/// written.
+const NAMED: usize = 20;
+
 /// The directory of this process.
 pub struct Driver {
     clock: Arc<dyn Clock>,
@@ -24,8 +28,8 @@ pub struct Driver {
     has_slices: AtomicBool,
     has_view: AtomicBool,
     directory: Mutex<Directory>,
-    pools: Arc<Shown<PoolKey>>,
-    replicas: Arc<Shown<ReplicaId>>,
+    pools: Arc<Shown<PoolListing>>,
+    replicas: Arc<Shown<RouterReplica>>,
 }
 
 /// How large the lists and what they are made of are.
@@ -63,8 +67,23 @@ impl Driver {
     }
 
     /// Registers a pool in memory or renews its lease.
-    pub fn register(&self, registration: PoolRegistration) {
-        self.with(|directory, now| directory.register(registration, now));
+    ///
+    /// # Errors
+    /// It is new, and there are as many as there may be.
+    pub fn register(&self, registration: PoolRegistration) -> Result<(), Full> {
+        self.with(|directory, now| {
+            directory.admit(&registration.key)?;
+            directory.register(registration, now);
+            Ok(())
+        })
+    }
+
+    /// Whether the pool may register.
+    ///
+    /// # Errors
+    /// It is new, and there are as many as there may be.
+    pub fn admit(&self, key: &PoolKey) -> Result<(), Full> {
+        self.with(|directory, _| directory.admit(key))
     }
 
     /// Takes in what happened between this process and the table.
@@ -88,12 +107,12 @@ impl Driver {
     }
 
     /// The list of pools as of now; none before the first view.
-    pub fn pools(&self) -> Option<&Arc<Shown<PoolKey>>> {
+    pub fn pools(&self) -> Option<&Arc<Shown<PoolListing>>> {
         self.has_view_now().then_some(&self.pools)
     }
 
     /// The list of router replicas as of now; none before the first view.
-    pub fn routers(&self) -> Option<&Arc<Shown<ReplicaId>>> {
+    pub fn routers(&self) -> Option<&Arc<Shown<RouterReplica>>> {
         self.has_view_now().then_some(&self.replicas)
     }
 
@@ -151,21 +170,33 @@ impl Driver {
     fn settle(&self, directory: &mut Directory) {
         let Some(first) = directory.next_change() else { return };
         let (mut pools, mut replicas) = (self.pools.edit(), self.replicas.edit());
-        show(first, &mut pools, &mut replicas);
+        let mut removed = 0;
+        show(first, &mut pools, &mut replicas, &mut removed);
         while let Some(change) = directory.next_change() {
-            show(change, &mut pools, &mut replicas);
+            show(change, &mut pools, &mut replicas, &mut removed);
+        }
+        if removed > NAMED {
+            info!(pools = removed - NAMED, "more pools are not listed any more");
         }
     }
 }
 
-fn show(change: Change, pools: &mut Edit<'_, PoolKey>, replicas: &mut Edit<'_, ReplicaId>) {
+fn show(
+    change: Change,
+    pools: &mut Edit<'_, PoolListing>,
+    replicas: &mut Edit<'_, RouterReplica>,
+    removed: &mut usize,
+) {
     match change {
-        Change::PoolUpserted(listing) => pools.put(listing.key(), &wire::pool(&listing)),
+        Change::PoolUpserted(listing) => pools.put(listing),
         Change::PoolRemoved(key) => {
-            info!(pool = %key, "pool is not listed any more");
+            *removed += 1;
+            if *removed <= NAMED {
+                info!(pool = %key, "pool is not listed any more");
+            }
             pools.remove(&key, &wire::pool_removed(&key));
         }
-        Change::ReplicaUpserted(replica) => replicas.put(&replica.id, &wire::replica(&replica)),
+        Change::ReplicaUpserted(replica) => replicas.put(replica),
         Change::ReplicaRemoved(id) => {
             info!(replica = %id, "router replica is not listed any more");
             replicas.remove(&id, &wire::replica_removed(&id));

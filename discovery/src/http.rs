@@ -11,7 +11,7 @@
 //! | `openapi` | the document of all this, made from the table: for a test, see `OPENAPI` |
 //!
 //! Until the first view is there, everything but `/livez` is 503, so that a Pod stays unready and is not restarted.
-//! An answer's list is sent from the lists' own text. One function looks up the route, since a router of many layers
+//! An answer's list is encoded as it is sent. One function looks up the route, since a router of many layers
 //! costs more than a registration does.
 
 mod answer;
@@ -28,6 +28,7 @@ pub use caller::Caller;
 use crate::driver::Driver;
 use crate::metrics::Metrics;
 use crate::registrations::Registrar;
+use crate::sheet::Entry;
 use crate::shown::Shown;
 use crate::wire;
 use answer::Error;
@@ -222,14 +223,14 @@ impl App {
         }
     }
 
-    fn list<K>(
+    fn list<E>(
         &self,
         name: &str,
-        list: Option<&Arc<Shown<K>>>,
+        list: Option<&Arc<Shown<E>>>,
         headers: &HeaderMap,
     ) -> Result<Response, Error>
     where
-        K: Ord + Clone,
+        E: Entry + Send + Sync + 'static,
     {
         let list = list.ok_or(Error::NoView)?;
         let version = list.version();
@@ -239,9 +240,9 @@ impl App {
         Ok(answer::list(name, list.list(), self.tags))
     }
 
-    fn watch<K>(&self, name: &'static str, list: Option<&Arc<Shown<K>>>) -> Result<Response, Error>
+    fn watch<E>(&self, name: &'static str, list: Option<&Arc<Shown<E>>>) -> Result<Response, Error>
     where
-        K: Ord + Clone + Send + Sync + 'static,
+        E: Entry<Key: Send + Sync> + Send + Sync + 'static,
     {
         let place = self.place()?;
         let watcher = list.ok_or(Error::NoView)?.watch();

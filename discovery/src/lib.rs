@@ -71,6 +71,8 @@ pub struct Config {
     pub storage: Storage,
     /// What a registration is granted.
     pub lease: Lease,
+    /// The most pools that may be registered.
+    pub most_pools: usize,
     /// What the listener allows.
     pub http: http::Limits,
     /// The certificates of the listener; none: it is plaintext.
@@ -105,7 +107,7 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: Drain,
 ) -> Result<(), Failed> {
-    let Config { discovery, storage, lease, http: limits, tls: files, drain_delay } = config;
+    let Config { discovery, storage, lease, most_pools, http: limits, tls: files, drain_delay } = config;
     let registry = mcs_runtime::metrics::registry(metrics::PREFIX)?;
     let metrics = metrics::Metrics::register(&registry)?;
     let tls = match files {
@@ -126,7 +128,8 @@ pub async fn serve(
         }
     };
     let view = ready.wait_for("first view of EndpointSlices");
-    let directory = Directory::new(storage.machine(lease, clock.elapsed()), source, clock.elapsed());
+    let directory = Directory::new(storage.machine(lease, clock.elapsed()), source, clock.elapsed())
+        .with_most_pools(most_pools);
     let driver = Arc::new(driver::Driver::new(directory, clock.clone(), view));
     let table = match storage {
         Storage::Memory => None,

@@ -1,6 +1,7 @@
 //! Where registrations are kept: the one place that knows which storage there is.
 
 use crate::driver::Driver;
+use mcs_core::pools::directory::Full;
 use mcs_core::pools::storage::Storage as Machine;
 use mcs_core::pools::{Lease, PoolRegistration};
 use mcs_core::time::Timestamp;
@@ -42,6 +43,9 @@ pub enum NotKept {
     /// The store did not take it; why is in the log.
     #[error("the registration is not kept, register again on the next heartbeat: the table {0}")]
     Store(&'static str),
+    /// There are as many pools as there may be.
+    #[error("{} pools are registered, the most that there may be (--max-pools): those that are go on", .0.most)]
+    Full(#[from] Full),
     /// The store takes none of this size.
     #[error(
         "the registration has {bytes} bytes as it is stored, and the store takes at most {most}: shorten its lists"
@@ -61,10 +65,7 @@ impl Registrar {
     /// The storage does not take it.
     pub async fn register(&self, registration: PoolRegistration) -> Result<(), NotKept> {
         match self {
-            Self::Memory(driver) => {
-                driver.register(registration);
-                Ok(())
-            }
+            Self::Memory(driver) => Ok(driver.register(registration)?),
             Self::DynamoDb(table) => table.register(registration).await,
         }
     }

@@ -1,4 +1,4 @@
-//! A list as clients see it: its text, its version, and the last changes of it for those who watch.
+//! A list as clients see it: its entries, its version, and the last changes of it for those who watch.
 //!
 //! Guarantees: two answers of one version are the same bytes; what a watcher is told, applied in order, gives the list.
 //!
@@ -6,7 +6,7 @@
 //! watches. A watcher is a number: the version up to which it was told. One that lags behind what is kept, or that was
 //! told before completeness changed, is told the whole list anew: never a gap.
 //!
-//! A whole list is told page by page, as the watcher takes it, and none of it is held for a slow one. What changes
+//! A whole list is told piece by piece, as the watcher takes it, and none of it is held for a slow one. What changes
 //! meanwhile before the place reached is told as events right after it, what changes behind that place is in it.
 //! So each entry was there at some time while the list was told, and what was there all the time is in it: the list may
 //! replace what a reader had where it was exact all the time.
@@ -15,6 +15,7 @@
 //! that begins).
 
 use crate::sheet::Sheet;
+pub use crate::sheet::{Entries, Entry};
 use crate::wire;
 use bytes::{Bytes, BytesMut};
 use mcs_core::pools::Completeness;
@@ -31,11 +32,11 @@ const KEPT_BYTES: usize = 8 * 1024 * 1024;
 /// Events that wait together are sent together up to about so many bytes, a frame of HTTP/2.
 const JOINED: usize = 16 * 1024;
 
-/// A list as it is sent.
+/// A list as it was at one moment.
 #[derive(Debug)]
-pub struct List {
-    /// Its entries with commas between them, in pieces.
-    pub entries: Vec<Bytes>,
+pub struct List<E> {
+    /// Its entries.
+    pub entries: Entries<E>,
     /// Whether what it lacks is gone.
     pub completeness: Completeness,
     /// It rises with every change of the two above.
@@ -53,15 +54,15 @@ pub enum Cause {
     Behind,
 }
 
-/// A list, its entries by `K`.
-pub struct Shown<K> {
+/// A list of `E`s.
+pub struct Shown<E> {
     name: &'static str,
-    state: Mutex<State<K>>,
+    state: Mutex<State<E>>,
     newest: watch::Sender<u64>,
 }
 
-struct State<K> {
-    sheet: Sheet<K>,
+struct State<E> {
+    sheet: Sheet<E>,
     completeness: Completeness,
     version: u64,
     /// The version at which completeness changed last.
@@ -71,7 +72,7 @@ struct State<K> {
     bytes: usize,
 }
 
-impl<K: Ord + Clone> Shown<K> {
+impl<E: Entry> Shown<E> {
     /// The empty list of this name.
     pub(crate) fn new(name: &'static str, completeness: Completeness) -> Self {
         let state = State {
@@ -86,19 +87,15 @@ impl<K: Ord + Clone> Shown<K> {
     }
 
     /// Begins changes that are seen together, by readers and watchers alike.
-    pub(crate) fn edit(&self) -> Edit<'_, K> {
+    pub(crate) fn edit(&self) -> Edit<'_, E> {
         let state = self.lock();
         Edit { before: state.version, is_watched: self.newest.receiver_count() > 0, shown: self, state }
     }
 
     /// The list.
-    pub fn list(&self) -> List {
+    pub fn list(&self) -> List<E> {
         let state = self.lock();
-        List {
-            entries: state.sheet.pieces().collect(),
-            completeness: state.completeness,
-            version: state.version,
-        }
+        List { entries: state.sheet.entries(), completeness: state.completeness, version: state.version }
     }
 
     /// Its version, and nothing more.
@@ -113,35 +110,37 @@ impl<K: Ord + Clone> Shown<K> {
     }
 
     /// Begins to watch.
-    pub fn watch(self: &Arc<Self>) -> Watcher<K> {
+    pub fn watch(self: &Arc<Self>) -> Watcher<E> {
         // A change counts receivers under the lock, so none falls between.
         let _state = self.lock();
         let newest = self.newest.subscribe();
         Watcher { shown: Arc::clone(self), newest, at: Place::Behind(Cause::Begin) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
+    fn lock(&self) -> MutexGuard<'_, State<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Changes that are under way; they are told when it is dropped.
-pub(crate) struct Edit<'a, K> {
-    shown: &'a Shown<K>,
-    state: MutexGuard<'a, State<K>>,
+pub(crate) struct Edit<'a, E> {
+    shown: &'a Shown<E>,
+    state: MutexGuard<'a, State<E>>,
     before: u64,
     is_watched: bool,
 }
 
-impl<K: Ord + Clone> Edit<'_, K> {
-    /// Puts an entry, in place of the one that the key had.
-    pub(crate) fn put(&mut self, key: &K, entry: &[u8]) {
-        self.state.sheet.put(key, entry);
-        self.note("upserted", entry);
+impl<E: Entry> Edit<'_, E> {
+    /// Puts an entry, in place of the one that its key had.
+    pub(crate) fn put(&mut self, entry: E) {
+        let mut text = Vec::new();
+        entry.write(&mut text);
+        self.state.sheet.put(entry, text.len());
+        self.note("upserted", &text);
     }
 
     /// Takes an entry out; `removed` says of which key, as it is told.
-    pub(crate) fn remove(&mut self, key: &K, removed: &[u8]) {
+    pub(crate) fn remove(&mut self, key: &E::Key, removed: &[u8]) {
         self.state.sheet.remove(key);
         self.note("removed", removed);
     }
@@ -171,7 +170,7 @@ impl<K: Ord + Clone> Edit<'_, K> {
     }
 }
 
-impl<K> Drop for Edit<'_, K> {
+impl<E> Drop for Edit<'_, E> {
     fn drop(&mut self) {
         if self.is_watched && self.state.version != self.before {
             self.shown.newest.send_replace(self.state.version);
@@ -179,17 +178,17 @@ impl<K> Drop for Edit<'_, K> {
     }
 }
 
-impl<K> State<K> {
+impl<E> State<E> {
     fn forget(&mut self) {
         (self.events, self.bytes) = (VecDeque::new(), 0);
     }
 }
 
 /// One who watches a list. It holds nothing of it but its place.
-pub struct Watcher<K> {
-    shown: Arc<Shown<K>>,
+pub struct Watcher<E: Entry> {
+    shown: Arc<Shown<E>>,
     newest: watch::Receiver<u64>,
-    at: Place<K>,
+    at: Place<E::Key>,
 }
 
 /// How far a watcher was told.
@@ -211,7 +210,7 @@ pub struct Piece {
     pub begins: Option<Cause>,
 }
 
-impl<K: Ord + Clone> Watcher<K> {
+impl<E: Entry> Watcher<E> {
     /// Waits until there may be something to tell.
     pub async fn changed(&mut self) {
         // It does not fail: the sender is in what this holds.
@@ -241,7 +240,7 @@ impl<K: Ord + Clone> Watcher<K> {
             Place::Behind(cause) => Some(*cause),
             Place::Within { .. } | Place::At(_) => None,
         };
-        let mut text = BytesMut::new();
+        let mut text = Vec::new();
         let (since, after) = match std::mem::replace(&mut self.at, Place::At(state.version)) {
             Place::Within { since, after } => (since, after),
             Place::Behind(_) | Place::At(_) => {
@@ -249,21 +248,22 @@ impl<K: Ord + Clone> Watcher<K> {
                 (state.version, None)
             }
         };
-        let text = match state.sheet.after(after.as_ref()) {
-            Some((entries, last)) => {
-                // The first entry has a comma before it, like all.
-                text.extend_from_slice(if after.is_none() { &entries[1..] } else { entries });
-                self.at = Place::Within { since, after: Some(last.clone()) };
-                text
+        let begun = text.len();
+        match state.sheet.write_after(after.as_ref(), &mut text) {
+            Some(last) => {
+                if after.is_none() {
+                    // The first entry has a comma before it, like all.
+                    text.remove(begun);
+                }
+                self.at = Place::Within { since, after: Some(last) };
             }
             None => {
                 let is_exact = state.completeness == Completeness::Exact && state.complete_since <= since;
                 text.extend_from_slice(wire::resync_end(Completeness::exact_if(is_exact)).as_bytes());
                 self.at = Place::At(since);
-                text
             }
-        };
-        Some(Piece { text: text.freeze(), begins })
+        }
+        Some(Piece { text: text.into(), begins })
     }
 }
 
@@ -284,7 +284,7 @@ fn joined<'a>(mut events: impl Iterator<Item = &'a Bytes>) -> (Bytes, u64) {
     if count == 1 { (first.clone(), 1) } else { (text.freeze(), count) }
 }
 
-impl<K> fmt::Debug for Watcher<K> {
+impl<E: Entry> fmt::Debug for Watcher<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watcher").field("list", &self.shown.name).finish_non_exhaustive()
     }

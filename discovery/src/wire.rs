@@ -3,7 +3,9 @@
 //! Unknown fields are ignored, so that relays newer than this service can register; missing lists are empty. URLs are
 //! normalised as WHATWG serialises them, so that equal URLs are equal texts.
 
+use crate::sheet::Entry;
 use bytes::Bytes;
+use mcs_core::pools::packed::Contents;
 use mcs_core::pools::{
     Capacity, Completeness, Lease, Location, PoolKey, PoolListing, PoolRegistration, ReplicaId, RouterReplica,
 };
@@ -182,17 +184,6 @@ struct LeaseBody {
 }
 
 #[derive(Serialize)]
-struct PoolBody<'a> {
-    key: PoolKeyBody<'a>,
-    location: PoolLocationBody<'a>,
-    model: &'a str,
-    capabilities: &'a [Box<str>],
-    frontends: &'a [Box<str>],
-    capacity: Vec<CapacityBody>,
-    relay_identities: &'a [Box<str>],
-}
-
-#[derive(Serialize)]
 struct StoredBody<'a> {
     key: PoolKeyBody<'a>,
     location: PoolLocationBody<'a>,
@@ -251,22 +242,93 @@ pub fn lease(lease: Lease) -> Vec<u8> {
     })
 }
 
-/// One entry of `GET /pools`.
-pub fn pool(listing: &PoolListing) -> Vec<u8> {
-    let (registration, key) = (&listing.registration, listing.key());
-    json(&PoolBody {
-        key: key.into(),
-        location: PoolLocationBody {
-            region: listing.region(),
-            availability_zone: registration.location.availability_zone.as_deref(),
-            datacenter: registration.location.datacenter.as_deref(),
-        },
-        model: &registration.model,
-        capabilities: &registration.capabilities,
-        frontends: listing.frontends(),
-        capacity: capacities(&registration.capacity),
-        relay_identities: listing.relay_identities(),
-    })
+/// Writes one entry of `GET /pools`. A list is as many of them, each encoded anew when it is read, so it is written by
+/// hand: in a third of the time that serde takes.
+pub fn pool(listing: &PoolListing, text: &mut Vec<u8>) {
+    let (key, listed) = (listing.key(), listing.contents());
+    let Contents { region, availability_zone, datacenter, model, capabilities, capacity, frontends: _ } =
+        &listed.registered;
+    for (before, value) in [
+        (&br#"{"key":{"cluster_id":"#[..], key.cluster_id()),
+        (br#","namespace":"#, key.namespace()),
+        (br#","dgd_name":"#, key.dgd_name()),
+    ] {
+        text.extend_from_slice(before);
+        string(text, value);
+    }
+    for (before, value) in [
+        (&br#"},"location":{"region":"#[..], region),
+        (br#","availability_zone":"#, availability_zone),
+        (br#","datacenter":"#, datacenter),
+    ] {
+        text.extend_from_slice(before);
+        match value {
+            Some(value) => string(text, value),
+            None => text.extend_from_slice(b"null"),
+        }
+    }
+    text.extend_from_slice(br#"},"model":"#);
+    string(text, model);
+    text.extend_from_slice(br#","capabilities":"#);
+    list(text, capabilities.clone(), string);
+    text.extend_from_slice(br#","frontends":"#);
+    list(text, listed.frontends(), string);
+    text.extend_from_slice(br#","capacity":"#);
+    list(text, capacity.clone(), |text, entry| {
+        text.extend_from_slice(br#"{"workers":"#);
+        text.extend_from_slice(entry.workers.to_string().as_bytes());
+        text.push(b'}');
+    });
+    text.extend_from_slice(br#","relay_identities":"#);
+    list(text, listed.relay_identities().iter().map(AsRef::as_ref), string);
+    text.push(b'}');
+}
+
+/// Writes a string as serde does.
+fn string(text: &mut Vec<u8>, value: &str) {
+    if value.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        // Into memory it does not fail.
+        let _ = serde_json::to_writer(text, value);
+        return;
+    }
+    text.push(b'"');
+    text.extend_from_slice(value.as_bytes());
+    text.push(b'"');
+}
+
+fn list<T>(text: &mut Vec<u8>, items: impl Iterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
+    text.push(b'[');
+    for (number, item) in items.enumerate() {
+        if number > 0 {
+            text.push(b',');
+        }
+        write(text, item);
+    }
+    text.push(b']');
+}
+
+impl Entry for PoolListing {
+    type Key = PoolKey;
+
+    fn key(&self) -> &PoolKey {
+        self.key()
+    }
+
+    fn write(&self, text: &mut Vec<u8>) {
+        pool(self, text);
+    }
+}
+
+impl Entry for RouterReplica {
+    type Key = ReplicaId;
+
+    fn key(&self) -> &ReplicaId {
+        &self.id
+    }
+
+    fn write(&self, text: &mut Vec<u8>) {
+        text.extend(replica(self));
+    }
 }
 
 /// A registration as it could be registered, which [`registration`] reads back equal.
@@ -352,8 +414,6 @@ mod tests {
     /// Case O62: an unknown field is accepted and ignored.
     #[test]
     fn a_registration_is_listed_with_normalised_urls_and_without_unknown_fields() {
-        let listing =
-            PoolListing { registration: registration(WHOLE.as_bytes()).unwrap().into(), facts: None };
         let expected = concat!(
             r#"{"key":{"cluster_id":"east","namespace":"ml","dgd_name":"chat"},"#,
             r#""location":{"region":"us-east-2","availability_zone":null,"datacenter":"ohio"},"#,
@@ -361,7 +421,24 @@ mod tests {
             r#""frontends":["http://10.43.1.2:8000/","http://[fd00::1]/"],"#,
             r#""capacity":[{"workers":4},{"workers":2}],"relay_identities":[]}"#,
         );
-        assert_eq!(String::from_utf8(pool(&listing)).unwrap(), expected);
+        assert_eq!(listed(registration(WHOLE.as_bytes()).unwrap()), expected);
+    }
+
+    fn listed(registration: PoolRegistration) -> String {
+        let mut text = Vec::new();
+        pool(&PoolListing { registration: registration.into(), facts: None }, &mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn texts_are_listed_as_serde_writes_them() {
+        for model in ["", "a\"b", "\\", "ä \u{10ffff}\u{7f}", "\u{0}\n\u{1f}", "\u{2028}</script>"] {
+            let registration =
+                PoolRegistration { model: model.into(), ..registration(WHOLE.as_bytes()).unwrap() };
+            let text = listed(registration);
+            assert!(text.contains(&format!(r#""model":{},"#, serde_json::json!(model))), "{text}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap()["model"], model);
+        }
     }
 
     #[test]

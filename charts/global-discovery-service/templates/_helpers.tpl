@@ -72,6 +72,7 @@ global-discovery.dynamo.nvidia.com/storage
   "registration-storage" .registrationStorage
   "lease-duration-secs" .leaseDurationSecs
   "heartbeat-interval-secs" .heartbeatIntervalSecs
+  "max-pools" .maxPools
   "router" .routers
   "router-namespace" .router.namespace
   "router-service" .router.service

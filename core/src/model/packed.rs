@@ -12,6 +12,7 @@
 //! ```
 
 use super::{Endpoint, EndpointMap, EndpointPort, EndpointSet, GroupKey, IpFamily, Protocol};
+use crate::packing::{Reader, Writer};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Which fields a member has.
@@ -43,35 +44,7 @@ pub(super) fn pack(map: &EndpointMap) -> Box<[u8]> {
     set.0.into_boxed_slice()
 }
 
-#[derive(Debug, Default)]
-struct Writer(Vec<u8>);
-
 impl Writer {
-    /// Seven bits a byte, the lowest first.
-    fn number(&mut self, mut number: u64) {
-        while number > 0x7f {
-            self.0.push(number.to_le_bytes()[0] | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number.to_le_bytes()[0]);
-    }
-
-    fn count(&mut self, count: usize) {
-        self.number(count as u64);
-    }
-
-    fn text(&mut self, text: &str) {
-        self.count(text.len());
-        self.0.extend(text.as_bytes());
-    }
-
-    fn maybe_text(&mut self, text: Option<&str>) {
-        self.0.push(u8::from(text.is_some()));
-        if let Some(text) = text {
-            self.text(text);
-        }
-    }
-
     fn group_key(&mut self, key: &GroupKey) {
         self.0.push(u8::from(key.family == IpFamily::V6));
         self.count(key.ports.len());
@@ -107,46 +80,7 @@ impl Writer {
     }
 }
 
-/// Reads what [`pack`] wrote; what it did not write ends the reading.
-#[derive(Clone, Debug)]
-struct Reader<'a>(&'a [u8]);
-
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..u64::BITS).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte <= 0x7f {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn count(&mut self) -> Option<usize> {
-        self.number()?.try_into().ok()
-    }
-
-    fn text(&mut self) -> Option<&'a str> {
-        let length = self.count()?;
-        std::str::from_utf8(self.take(length)?).ok()
-    }
-
     fn group_key(&mut self) -> Option<GroupKey> {
         let family = if self.byte()? == 0 { IpFamily::V4 } else { IpFamily::V6 };
         let count = self.count()?;
@@ -160,7 +94,7 @@ impl<'a> Reader<'a> {
         let protocol =
             [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|one| *one as u8 == protocol)?;
         let port = self.number()?.checked_sub(1).and_then(|number| number.try_into().ok());
-        let app_protocol = if self.byte()? == 0 { None } else { Some(self.text()?.to_owned()) };
+        let app_protocol = self.maybe_text()?.map(str::to_owned);
         Some(EndpointPort { name, protocol, port, app_protocol })
     }
 

@@ -66,6 +66,8 @@ pub struct ListsCompleteness {
 pub struct Directory {
     registrations: Storage,
     imports: Option<Imports>,
+    /// The most pools that may be registered.
+    most_pools: usize,
     /// Whether the first view was there, since when registrations are taken.
     is_open: bool,
     told: ListsCompleteness,
@@ -79,6 +81,14 @@ struct Imports {
     index: Index,
     join: Join,
     health: SourceHealth,
+}
+
+/// There are as many pools as there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{most} pools are registered, the most that there may be")]
+pub struct Full {
+    /// So many.
+    pub most: usize,
 }
 
 /// How large the parts of a directory are.
@@ -114,10 +124,27 @@ impl Directory {
             }
         };
         let is_open = imports.is_none() && registrations.has_view();
-        Self { registrations, imports, is_open, told, changes }
+        Self { registrations, imports, most_pools: usize::MAX, is_open, told, changes }
     }
 
-    /// Registers a pool in memory or renews its lease; without effect on a table.
+    /// The same with a bound on its pools.
+    #[must_use]
+    pub fn with_most_pools(mut self, most: usize) -> Self {
+        self.most_pools = most;
+        self
+    }
+
+    /// Whether the pool may register: one that is registered always may.
+    ///
+    /// # Errors
+    /// There are as many others as there may be.
+    pub fn admit(&self, key: &PoolKey) -> Result<(), Full> {
+        let Self { registrations, most_pools: most, .. } = self;
+        if registrations.len() < *most || registrations.has(key) { Ok(()) } else { Err(Full { most: *most }) }
+    }
+
+    /// Registers a pool in memory or renews its lease; without effect on a table. Whether it may is for
+    /// [`Directory::admit`] to say.
     pub fn register(&mut self, registration: PoolRegistration, now: Timestamp) {
         self.registrations.register(registration, now);
         self.settle(now);
@@ -252,7 +279,7 @@ impl Imports {
     fn registered(&mut self, change: RegistrationChange, now: Timestamp, changes: &mut VecDeque<Change>) {
         let event = match change {
             RegistrationChange::Upserted(registration) => {
-                let key = &registration.key;
+                let key = registration.key();
                 let parts = [Part::Relay(key.clone()), Part::Frontend(key.clone())];
                 changes.extend(self.services.too_long(self.naming, parts).into_iter().map(Change::Notice));
                 JoinEvent::Registered(registration)

@@ -10,7 +10,7 @@
 //! Rejected: joining when the list is read (a reader would pay for every pool on every read, and a watch could not
 //! tell what changed); a third map of joined pools (it can only disagree with the two it is made of).
 
-use super::{Notice, PoolFacts, PoolKey, PoolListing, PoolRegistration};
+use super::{Notice, PackedRegistration, PoolFacts, PoolKey, PoolListing};
 use crate::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinEvent {
     /// A pool registered, or registered something else.
-    Registered(Arc<PoolRegistration>),
+    Registered(PackedRegistration),
     /// A registration ran out.
     Lapsed(PoolKey),
     /// A pool has a Ready relay, or other addresses than before.
@@ -48,7 +48,7 @@ pub struct Join {
     patience: Duration,
     /// Before the first list of slices every pool looks one-sided.
     is_synced: bool,
-    registered: BTreeMap<PoolKey, Arc<PoolRegistration>>,
+    registered: BTreeMap<PoolKey, PackedRegistration>,
     live: BTreeMap<PoolKey, Arc<PoolFacts>>,
     /// When a pool that one side alone has is to be told; none once it was.
     one_sided: BTreeMap<PoolKey, Option<Timestamp>>,
@@ -74,13 +74,17 @@ impl Join {
     pub fn handle_event(&mut self, event: JoinEvent, now: Timestamp) {
         self.handle_timeout(now);
         let key = match &event {
-            JoinEvent::Registered(registration) => registration.key.clone(),
+            JoinEvent::Registered(registration) => registration.key().clone(),
             JoinEvent::Live(key, _) | JoinEvent::Lapsed(key) | JoinEvent::Gone(key) => key.clone(),
             JoinEvent::Relisted => return self.relisted(now),
         };
         let before = self.listing(&key);
         match event {
-            JoinEvent::Registered(registration) => drop(self.registered.insert(key.clone(), registration)),
+            JoinEvent::Registered(registration) => {
+                // Its key too, which keeps in memory what it lies in.
+                self.registered.remove(&key);
+                self.registered.insert(registration.key().clone(), registration);
+            }
             JoinEvent::Lapsed(_) => drop(self.registered.remove(&key)),
             JoinEvent::Live(_, facts) => drop(self.live.insert(key.clone(), facts)),
             JoinEvent::Gone(_) => drop(self.live.remove(&key)),

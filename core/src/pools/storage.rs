@@ -2,7 +2,7 @@
 
 use super::registrations::{RegistrationChange, Registrations};
 use super::stored::{self, StoredRegistrations, TableNews, WallMoment};
-use super::{Completeness, Lease, PoolRegistration};
+use super::{Completeness, Lease, PoolKey, PoolRegistration};
 use crate::time::Timestamp;
 
 /// Registrations, wherever they are kept.
@@ -84,6 +84,14 @@ impl Storage {
         match self {
             Self::Memory(registrations) => registrations.next_change(),
             Self::Table(stored) => stored.next_change(),
+        }
+    }
+
+    /// Whether the pool is registered, as far as this process knows.
+    pub(super) fn has(&self, key: &PoolKey) -> bool {
+        match self {
+            Self::Memory(registrations) => registrations.has(key),
+            Self::Table(stored) => stored.has(key),
         }
     }
 

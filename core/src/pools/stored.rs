@@ -23,12 +23,11 @@
 //! be from before the write).
 
 use super::registrations::RegistrationChange;
-use super::{Completeness, Lease, Notice, PoolKey, PoolRegistration};
+use super::{Completeness, Lease, Notice, PackedRegistration, PoolKey, PoolRegistration};
 use crate::ids::Region;
 use crate::time::Timestamp;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 mod ends;
@@ -37,6 +36,7 @@ mod relays;
 mod table;
 
 use ends::{Ends, Phase, Sight};
+pub use reads::LATE_AFTER;
 use reads::Reads;
 use relays::Replaced;
 pub use table::{StoredItem, TableNews, TableRead, Unreadable, WallMoment};
@@ -158,7 +158,7 @@ impl StoredRegistrations {
                 let (lease, region) = (lease.duration, region.clone());
                 let sight = Sight { now, wall, after: Some(began) };
                 let is_behind = |known: &Known| known.item.renewed_at > renewed_at;
-                if !self.entries.get(&registration.key).is_some_and(is_behind) {
+                if !self.entries.get(registration.key()).is_some_and(is_behind) {
                     self.take(StoredItem { registration, renewed_at, lease, region }, sight);
                 }
             }
@@ -177,7 +177,7 @@ impl StoredRegistrations {
             && wall.since(item.renewed_at).is_some_and(|age| age < self.settings.skip_window())
             // A wall clock that was set back makes renewals look young.
             && now.since(known.seen) < self.settings.skip_window()
-            && item.registration.says_the_same(registration)
+            && item.registration.says_the_same(&registration.into())
     }
 
     /// Ends what has run out.
@@ -211,9 +211,14 @@ impl StoredRegistrations {
     }
 
     /// What is listed, by key.
-    pub fn listed(&self) -> impl Iterator<Item = &Arc<PoolRegistration>> {
+    pub fn listed(&self) -> impl Iterator<Item = &PackedRegistration> {
         let listed = self.entries.values().filter(|known| known.phase != Phase::Lapsed);
         listed.map(|known| &known.item.registration)
+    }
+
+    /// Whether the pool is listed.
+    pub fn has(&self, key: &PoolKey) -> bool {
+        self.entries.get(key).is_some_and(|known| known.phase != Phase::Lapsed)
     }
 
     /// How many pools are listed.
@@ -254,7 +259,7 @@ impl StoredRegistrations {
 
     /// Takes an item of a read.
     fn shown(&mut self, item: StoredItem, read: u64, began: Timestamp, mut sight: Sight) {
-        let key = item.registration.key.clone();
+        let key = item.registration.key().clone();
         if !self.entries.contains_key(&key) {
             sight.after = None;
         } else if let Some(known) = self.entries.get_mut(&key) {
@@ -283,7 +288,7 @@ impl StoredRegistrations {
     /// Takes a renewal that was not seen before.
     fn take(&mut self, mut item: StoredItem, sight: Sight) {
         let now = sight.now;
-        let key = item.registration.key.clone();
+        let key = item.registration.key().clone();
         self.tell_clocks(&item, sight);
         let ends = Ends::of(&item, sight, &self.settings);
         let phase = ends.phase(now);
@@ -345,7 +350,7 @@ impl StoredRegistrations {
     fn tell_clocks(&mut self, item: &StoredItem, sight: Sight) {
         let Some(apart) = sight.apart(item, &self.settings) else { return };
         if self.clocks_told_until.has_passed(sight.now) {
-            let (key, region) = (item.registration.key.clone(), item.region.clone());
+            let (key, region) = (item.registration.key().clone(), item.region.clone());
             let notice = Notice::ClocksApart { key, region, apart, skew: self.settings.skew };
             self.changes.push_back(RegistrationChange::Notice(notice));
         }

@@ -3,7 +3,7 @@
 use super::build::*;
 use mcs_core::ids::ClusterId;
 use mcs_core::pools::Completeness::{Estimated, Exact};
-use mcs_core::pools::directory::{Change, Directory, ListsCompleteness, Sizes, Source, WatchNews};
+use mcs_core::pools::directory::{Change, Directory, Full, ListsCompleteness, Sizes, Source, WatchNews};
 use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Part, Services};
 use mcs_core::pools::storage::Storage;
@@ -35,13 +35,13 @@ fn with_registrations_pools_are_those_that_registered_and_replicas_are_given() {
     assert!(directory.has_view());
     directory.register(registration("east", "chat"), at(1000));
     let mut seen = drain(&mut directory);
-    for now in [14_999, 15_000, 16_000] {
+    for now in [6_000, 11_000, 14_999, 15_000, 16_000] {
         directory.handle_timeout(at(now));
         seen.extend(drain(&mut directory));
     }
-    let listing = PoolListing { registration: Arc::new(registration("east", "chat")), facts: None };
-    let frontends: Vec<&str> = listing.frontends().iter().map(AsRef::as_ref).collect();
-    assert_eq!((frontends, listing.relay_identities().len()), (vec!["http://10.0.0.9:8000/"], 0));
+    let listing = PoolListing { registration: registration("east", "chat").into(), facts: None };
+    let frontends: Vec<&str> = listing.contents().frontends().collect();
+    assert_eq!((frontends, listing.contents().relay_identities().len()), (vec!["http://10.0.0.9:8000/"], 0));
     let expected = [
         Change::ReplicaUpserted(router),
         Change::PoolUpserted(listing),
@@ -50,6 +50,45 @@ fn with_registrations_pools_are_those_that_registered_and_replicas_are_given() {
     ];
     assert_eq!(seen, expected);
     assert_eq!(directory.poll_timeout(at(16_000)), None);
+}
+
+/// Fault 3: of what is removed after a pause everybody is told first that it may live.
+#[test]
+fn what_lapsed_while_the_process_stood_still_is_removed_from_a_list_that_is_not_complete() {
+    let mut directory =
+        Directory::new(Storage::memory(LEASE, at(0)), Source::Registrations(Vec::new()), at(0));
+    for second in [5, 10, 15] {
+        directory.register(registration("east", "chat"), at(second * 1000));
+    }
+    drain(&mut directory);
+    for now in [35_000, 49_999, 50_000] {
+        directory.handle_timeout(at(now));
+    }
+    let expected = [
+        completeness(Estimated, Exact),
+        Change::PoolRemoved(key("east", "chat")),
+        completeness(Exact, Exact),
+    ];
+    assert_eq!(drain(&mut directory), expected);
+}
+
+#[test]
+fn a_pool_is_refused_when_there_are_as_many_others_as_there_may_be_and_a_known_one_never_is() {
+    let directory =
+        || Directory::new(Storage::memory(LEASE, at(0)), Source::Registrations(Vec::new()), at(0));
+    let mut directory = directory().with_most_pools(2);
+    let mut admitted = Vec::new();
+    for (dgd, now) in [("a", 0), ("b", 1_000), ("c", 2_000), ("a", 3_000), ("c", 15_999), ("c", 16_000)] {
+        directory.handle_timeout(at(now));
+        let is_admitted = directory.admit(&key("east", dgd));
+        admitted.push(is_admitted.is_ok());
+        match is_admitted {
+            Ok(()) => directory.register(registration("east", dgd), at(now)),
+            Err(full) => assert_eq!(full, Full { most: 2 }),
+        }
+    }
+    // The second one lapsed at 16 s.
+    assert_eq!(admitted, [true, true, false, true, false, true]);
 }
 
 #[test]
@@ -62,10 +101,12 @@ fn with_slices_a_view_is_there_after_the_first_complete_list_and_exact_only_whil
     assert_eq!((drain(&mut directory), directory.has_view()), (vec![], false));
 
     directory.handle_watch(watched(SliceEvent::InitDone), at(1000));
-    directory.register(registration("east", "chat"), at(14_000));
+    for now in [6_000, 10_000, 14_000] {
+        directory.register(registration("east", "chat"), at(now));
+    }
     directory.handle_timeout(at(15_999));
     let listing = PoolListing {
-        registration: Arc::new(registration("east", "chat")),
+        registration: registration("east", "chat").into(),
         facts: Some(Arc::new(facts(&["ip:10.0.0.2"], &["http://10.0.0.1:8000/"]))),
     };
     let expected = [Change::PoolUpserted(listing), completeness(Estimated, Exact)];
@@ -92,6 +133,7 @@ fn the_list_is_not_exact_before_one_lease_after_the_first_view() {
     assert_eq!(drain(&mut directory), [completeness(Estimated, Exact)]);
     assert_eq!(directory.poll_timeout(at(60_000)), Some(at(75_000)));
     directory.register(registration("east", "chat"), at(64_000));
+    directory.handle_timeout(at(70_000));
     directory.handle_timeout(at(74_999));
     let before: Vec<_> = drain(&mut directory);
     directory.handle_timeout(at(75_000));
@@ -113,12 +155,14 @@ fn failing_relists_are_seen_after_a_minute_and_a_finished_one_ends_that() {
 
     let mut seen = Vec::new();
     for second in (20..320).step_by(10) {
+        directory.handle_timeout(at(second * 1000 - 5_000));
         directory.register(registration("east", "chat"), at(second * 1000));
         directory.handle_watch(watched(SliceEvent::Init), at(second * 1000));
         directory.handle_watch(watched(init_apply("other", relay())), at(second * 1000));
         directory.handle_watch(WatchNews::Failed, at(second * 1000));
         seen.extend(drain(&mut directory).into_iter().map(|change| (second, change)));
     }
+    directory.handle_timeout(at(315_000));
     for event in [SliceEvent::Init, init_apply("r", relay()), SliceEvent::InitDone] {
         directory.handle_watch(watched(event), at(320_000));
     }

@@ -2,7 +2,9 @@
 
 use super::build::{LEASE, at, facts, key, registration};
 use mcs_core::pools::join::{Join, JoinChange, JoinEvent};
-use mcs_core::pools::{Location, Notice, PoolFacts, PoolKey, PoolListing, PoolRegistration};
+use mcs_core::pools::{
+    Location, Notice, PackedRegistration, PoolFacts, PoolKey, PoolListing, PoolRegistration,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ fn drain(join: &mut Join) -> Vec<JoinChange> {
 }
 
 fn registered(registration: &PoolRegistration) -> JoinEvent {
-    JoinEvent::Registered(Arc::new(registration.clone()))
+    JoinEvent::Registered(registration.into())
 }
 
 fn live(facts: &PoolFacts) -> JoinEvent {
@@ -27,7 +29,7 @@ fn live(facts: &PoolFacts) -> JoinEvent {
 
 fn upserted(registration: &PoolRegistration, facts: &PoolFacts) -> JoinChange {
     JoinChange::Upserted(PoolListing {
-        registration: Arc::new(registration.clone()),
+        registration: registration.into(),
         facts: Some(Arc::new(facts.clone())),
     })
 }
@@ -69,8 +71,9 @@ fn addresses_are_those_of_the_slices_and_the_region_is_the_registrations_where_i
         join.handle_event(registered(&own(region)), at(0));
         let changes = drain(&mut join);
         let [JoinChange::Upserted(listing)] = &changes[..] else { panic!("{changes:?}") };
-        let region = listing.region().map(str::to_owned);
-        (region, listing.frontends().to_vec(), listing.relay_identities().to_vec())
+        let listed = listing.contents();
+        let frontends: Vec<String> = listed.frontends().map(str::to_owned).collect();
+        (listed.registered.region.map(str::to_owned), frontends, listed.relay_identities().to_vec())
     });
     let expected = |region: &str| (Some(region.to_owned()), vec![], vec![Box::from("ip:10.0.0.1")]);
     assert_eq!(seen, [expected("us-east-1"), expected("ohio")]);
@@ -148,10 +151,10 @@ fn event(pool: usize, kind: u8, variant: u8) -> JoinEvent {
     let dgd = format!("pool-{pool}");
     let key = key("east", &dgd);
     match kind {
-        0 => JoinEvent::Registered(Arc::new(PoolRegistration {
-            model: format!("model-{variant}").into(),
-            ..registration("east", &dgd)
-        })),
+        0 => {
+            let model = format!("model-{variant}").into();
+            JoinEvent::Registered(PoolRegistration { model, ..registration("east", &dgd) }.into())
+        }
         1 => JoinEvent::Lapsed(key),
         2 => JoinEvent::Live(key, Arc::new(facts(&[&format!("ip:10.0.0.{variant}")], &[]))),
         3 => JoinEvent::Gone(key),
@@ -165,14 +168,14 @@ proptest! {
     #[test]
     fn the_join_of_any_history_is_the_join_from_scratch(steps in prop::collection::vec(step(), 0..60)) {
         let mut join = join();
-        let mut registrations: BTreeMap<PoolKey, Arc<PoolRegistration>> = BTreeMap::new();
+        let mut registrations: BTreeMap<PoolKey, PackedRegistration> = BTreeMap::new();
         let mut imported: BTreeMap<PoolKey, Arc<PoolFacts>> = BTreeMap::new();
         let mut replayed: BTreeMap<PoolKey, PoolListing> = BTreeMap::new();
         for (number, (pool, kind, variant)) in steps.into_iter().enumerate() {
             let event = event(pool, kind, variant);
             match &event {
                 JoinEvent::Registered(registration) => {
-                    registrations.insert(registration.key.clone(), registration.clone());
+                    registrations.insert(registration.key().clone(), registration.clone());
                 }
                 JoinEvent::Lapsed(key) => drop(registrations.remove(key)),
                 JoinEvent::Live(key, facts) => drop(imported.insert(key.clone(), facts.clone())),

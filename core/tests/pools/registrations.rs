@@ -2,18 +2,18 @@
 
 use super::build::{LEASE, at, key, registration};
 use mcs_core::pools::Completeness::{Estimated, Exact};
-use mcs_core::pools::PoolRegistration;
 use mcs_core::pools::registrations::RegistrationChange::{self, Removed, Upserted};
 use mcs_core::pools::registrations::Registrations;
+use mcs_core::pools::{Lease, PoolRegistration};
 use mcs_core::time::Timestamp;
-use std::sync::Arc;
+use std::time::Duration;
 
 fn drain(store: &mut Registrations) -> Vec<RegistrationChange> {
     std::iter::from_fn(|| store.next_change()).collect()
 }
 
 fn upserted(registration: PoolRegistration) -> RegistrationChange {
-    Upserted(Arc::new(registration))
+    Upserted(registration.into())
 }
 
 #[test]
@@ -71,6 +71,60 @@ fn the_list_is_exact_once_one_whole_lease_has_passed_since_the_start() {
     let seen = [500, 15_499, 15_500, 90_000].map(|now| store.completeness(at(now)));
     assert_eq!(seen, [Estimated, Estimated, Exact, Exact]);
     assert_eq!([500, 15_500].map(|now| store.poll_timeout(at(now))), [Some(at(15_500)), None]);
+}
+
+/// A store with a pool that was renewed last at 30 s.
+fn settled() -> Registrations {
+    let mut store = Registrations::new(LEASE, at(0));
+    for second in [0, 5, 10, 15, 20, 25, 30] {
+        store.register(registration("east", "chat"), at(second * 1000));
+    }
+    drain(&mut store);
+    store
+}
+
+/// Fault 3: the process stood still, and renewals wait to be read.
+#[test]
+fn after_a_pause_in_which_a_lease_may_have_run_out_the_list_is_estimated_for_a_lease() {
+    let after = |millis: u64| {
+        let mut store = settled();
+        store.handle_timeout(at(30_000 + millis));
+        let moments = [30_000 + millis, 44_999 + millis, 45_000 + millis];
+        moments.map(|now| store.completeness(at(now)))
+    };
+    assert_eq!(
+        [9_999, 10_000, 10_001].map(after),
+        [[Exact; 3], [Estimated, Estimated, Exact], [Estimated, Estimated, Exact]]
+    );
+    let mut store = settled();
+    store.register(registration("east", "chat"), at(50_000));
+    let lapsed = vec![Removed(key("east", "chat")), upserted(registration("east", "chat"))];
+    assert_eq!((drain(&mut store), store.completeness(at(50_000))), (lapsed, Estimated));
+}
+
+#[test]
+fn while_there_are_pools_the_store_is_asked_often_enough_to_notice_a_pause() {
+    assert_eq!(settled().poll_timeout(at(30_000)), Some(at(31_000)));
+    let lease = Lease { duration: Duration::from_secs(2), heartbeat_interval: Duration::from_secs(1) };
+    let mut short = Registrations::new(lease, at(0));
+    short.register(registration("east", "chat"), at(0));
+    let mut now = at(0);
+    for _ in 0..100 {
+        now = short.poll_timeout(now).unwrap();
+        short.register(registration("east", "chat"), now);
+    }
+    assert_eq!(short.completeness(now), Exact);
+}
+
+#[test]
+fn a_store_without_pools_has_nothing_to_lose_in_a_pause() {
+    let mut store = settled();
+    for second in 31..=45 {
+        store.handle_timeout(at(second * 1000));
+    }
+    assert!(store.is_empty());
+    store.register(registration("east", "chat"), at(3_600_000));
+    assert_eq!(store.completeness(at(3_600_000)), Exact);
 }
 
 #[test]

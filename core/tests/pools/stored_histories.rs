@@ -6,11 +6,10 @@ use mcs_core::ids::Region;
 use mcs_core::pools::Completeness::Exact;
 use mcs_core::pools::registrations::RegistrationChange;
 use mcs_core::pools::stored::{Settings, StoredItem, StoredRegistrations, TableNews, TableRead, WallMoment};
-use mcs_core::pools::{Lease, PoolKey, PoolRegistration};
+use mcs_core::pools::{Lease, PackedRegistration, PoolKey, PoolRegistration};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// As many are tried, or as `SEEDS` says.
@@ -100,7 +99,7 @@ struct Part {
 
 impl Part {
     fn put(&mut self, dated: Dated) {
-        let key = dated.1.registration.key.clone();
+        let key = dated.1.registration.key().clone();
         if self.items.get(&key).is_none_or(|(then, _)| *then <= dated.0) {
             self.items.insert(key, dated);
         }
@@ -181,7 +180,7 @@ impl Replica {
         while let Some(change) = self.stored.next_change() {
             match change {
                 RegistrationChange::Upserted(registration) => {
-                    self.listed.insert(registration.key.clone());
+                    self.listed.insert(registration.key().clone());
                 }
                 RegistrationChange::Removed(key) => assert!(self.listed.remove(&key), "{key} was not listed"),
                 RegistrationChange::Notice(notice) => panic!("{notice:?}"),
@@ -317,7 +316,7 @@ impl History {
         if self.regions[own].is_down_until > now {
             return false;
         }
-        let registration = Arc::new(pool.registration.clone());
+        let registration = PackedRegistration::from(&pool.registration);
         let (lease, region) = (LEASE.duration, region(own));
         let item = StoredItem { registration: registration.clone(), renewed_at, lease, region };
         pool.written[own] = Some(now);
@@ -336,7 +335,7 @@ impl History {
         for (number, replica) in self.replicas.iter_mut().enumerate() {
             replica.stored.handle_timeout(at(now));
             replica.follow();
-            let listed: BTreeSet<_> = replica.stored.listed().map(|one| one.key.clone()).collect();
+            let listed: BTreeSet<_> = replica.stored.listed().map(|one| one.key().clone()).collect();
             assert_eq!(listed, replica.listed, "seed {}: the list is what its changes make of it", self.seed);
             assert_eq!(listed.len(), replica.stored.len());
             let is_exact = replica.stored.completeness(at(now)) == Exact;

@@ -140,7 +140,7 @@ impl Model {
         let (live, replicas) = self.live();
         let listing = |(key, (registration, _)): (&PoolKey, &(PoolRegistration, Timestamp))| {
             let facts = Some(live.get(key)?.clone());
-            Some((key.clone(), PoolListing { registration: Arc::new(registration.clone()), facts }))
+            Some((key.clone(), PoolListing { registration: registration.into(), facts }))
         };
         (self.registered.iter().filter_map(listing).collect(), replicas)
     }

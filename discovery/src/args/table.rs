@@ -75,7 +75,8 @@ impl TableArgs {
             return Err("--dynamodb-table is required with --registration-storage=dynamodb".to_owned());
         }
         let (poll, skew) = (self.poll_interval(), self.skew());
-        let LeaseArgs { lease_duration_secs: lease, heartbeat_interval_secs: heartbeat } = leases;
+        let LeaseArgs { lease_duration_secs: lease, heartbeat_interval_secs: heartbeat, max_pools: _ } =
+            leases;
         let longest = poll + Duration::from_secs(*heartbeat) * 3 / 2;
         if longest >= Duration::from_secs(*lease) + skew {
             return Err(format!(

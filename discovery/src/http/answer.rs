@@ -4,6 +4,7 @@
 use super::caller::Denied;
 use super::tag::Tags;
 use crate::registrations::NotKept;
+use crate::sheet::Entry;
 use crate::shown::List;
 use crate::wire::{self, BadRegistration};
 use axum::body::{Body, Bytes};
@@ -13,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use mcs_core::text::shown;
 use mcs_runtime::http::{Crowded, NoPlace, TooSlow};
-use std::collections::VecDeque;
+use std::iter::once;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -35,7 +36,7 @@ const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
 const SMALL: u64 = 64 * 1024;
 
 /// A longer list is given up when it was not taken by then, at 4 Mbit/s for one of 30 MB. The pages that it is made of are
-/// kept as they were until it is, so who reads slowly while pools change would hold a list of his own.
+/// kept as they were until it is, so who reads slowly while pools change would hold what they were.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// An answer repeats at most about so many bytes of what went wrong with a body.
@@ -128,7 +129,7 @@ impl Error {
             | Self::NotReady { .. }
             | Self::Draining
             | Self::Crowded(_)
-            | Self::NotKept(NotKept::Store(_))
+            | Self::NotKept(NotKept::Store(_) | NotKept::Full(_))
             | Self::Streams(_)
             | Self::Connections { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -156,13 +157,15 @@ pub(super) fn json(text: impl Into<Bytes>) -> Response {
     ([(CONTENT_TYPE, JSON), (CONTENT_LENGTH, length)], Body::from(text)).into_response()
 }
 
-/// A list, sent from where it lies.
-pub(super) fn list(name: &str, list: List, tags: Tags) -> Response {
+/// A list, encoded as it is taken.
+pub(super) fn list<E>(name: &str, list: List<E>, tags: Tags) -> Response
+where
+    E: Entry + Send + Sync + 'static,
+{
     let List { entries, completeness, version } = list;
     let (begin, end) = wire::list_frame(name, completeness);
-    let pieces: VecDeque<Bytes> =
-        std::iter::once(begin.into()).chain(entries).chain(std::iter::once(end.into())).collect();
-    let left = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let left = (begin.len() + entries.bytes() + end.len()) as u64;
+    let pieces = once(Bytes::from(begin)).chain(entries).chain(once(Bytes::from(end)));
     let mut response = Body::new(Pieces::new(pieces, left)).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, JSON);
@@ -216,7 +219,7 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 /// A body of known length whose pieces are sent as they are.
 struct Pieces {
     /// None when they were given up.
-    pieces: Arc<Mutex<Option<VecDeque<Bytes>>>>,
+    pieces: Arc<Mutex<Option<Box<dyn Iterator<Item = Bytes> + Send>>>>,
     left: u64,
     _limit: Option<AbortOnDropHandle<()>>,
 }
@@ -227,7 +230,8 @@ struct Pieces {
 struct NotTaken;
 
 impl Pieces {
-    fn new(pieces: VecDeque<Bytes>, left: u64) -> Self {
+    fn new(pieces: impl Iterator<Item = Bytes> + Send + 'static, left: u64) -> Self {
+        let pieces: Box<dyn Iterator<Item = Bytes> + Send> = Box::new(pieces);
         let pieces = Arc::new(Mutex::new(Some(pieces)));
         // A client that takes nothing is not noticed by a body, which is not asked then.
         let limit = (left > SMALL).then(|| {
@@ -250,7 +254,7 @@ impl hyper::body::Body for Pieces {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NotTaken>>> {
         let piece = match &mut *self.pieces.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(pieces) => pieces.pop_front(),
+            Some(pieces) => pieces.next(),
             None => return Poll::Ready(Some(Err(NotTaken))),
         };
         self.left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
@@ -269,34 +273,53 @@ impl hyper::body::Body for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shown::Shown;
     use http_body_util::BodyExt;
     use mcs_core::pools::Completeness;
 
-    fn whole(bytes: usize) -> List {
-        let entries = vec![Bytes::from(vec![b'1'; bytes / 2]), Bytes::from(vec![b'1'; bytes / 2])];
-        List { entries, completeness: Completeness::Exact, version: 1 }
+    #[derive(Clone)]
+    struct Held(u64, Arc<str>);
+
+    impl Entry for Held {
+        type Key = u64;
+
+        fn key(&self) -> &u64 {
+            &self.0
+        }
+
+        fn write(&self, text: &mut Vec<u8>) {
+            text.extend_from_slice(self.1.as_bytes());
+        }
+    }
+
+    /// A list of two entries that nobody else holds, and the text of both.
+    fn whole(bytes: usize) -> (List<Held>, Arc<str>) {
+        let (shown, text) = (Shown::new("pools", Completeness::Exact), Arc::from("1".repeat(bytes / 2)));
+        for number in 0..2 {
+            shown.edit().put(Held(number, Arc::clone(&text)));
+        }
+        (shown.list(), text)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_long_list_that_is_not_taken_is_given_up_and_held_no_more() {
         for (millis, is_held) in [(59_999, true), (60_000, false), (60_001, false)] {
-            let list = whole(100_000);
-            let held: Bytes = list.entries[1].clone();
+            let (list, text) = whole(100_000);
             let mut body = super::list("pools", list, Tags::of_process(1)).into_body();
             body.frame().await.unwrap().unwrap();
             sleep(Duration::from_millis(millis)).await;
             tokio::task::yield_now().await;
-            assert_eq!(!held.is_unique(), is_held, "after {millis} ms");
+            assert_eq!(Arc::strong_count(&text) > 1, is_held, "after {millis} ms");
             assert_eq!(body.collect().await.is_ok(), is_held, "after {millis} ms");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_short_list_waits_for_its_reader() {
-        let mut body = super::list("pools", whole(1_000), Tags::of_process(1)).into_body();
+        let mut body = super::list("pools", whole(1_000).0, Tags::of_process(1)).into_body();
         body.frame().await.unwrap().unwrap();
         sleep(TAKEN_WITHIN * 2).await;
         let rest = body.collect().await.unwrap().to_bytes();
-        assert_eq!(rest.len(), 1_000 + "],\"complete\":true}".len());
+        assert_eq!(rest.len(), 1_001 + "],\"complete\":true}".len());
     }
 }

@@ -4,6 +4,7 @@
 //! [`KEEP_ALIVE`], by which both sides learn of one that is gone.
 
 use crate::metrics::WatchCount;
+use crate::sheet::Entry;
 use crate::shown::Watcher;
 use axum::body::{Body, Bytes};
 use futures::stream;
@@ -18,16 +19,16 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A comment, which readers pass over.
 const COMMENT: &[u8] = b": still here\n\n";
 
-struct Told<K> {
-    watcher: Watcher<K>,
+struct Told<E: Entry> {
+    watcher: Watcher<E>,
     counted: WatchCount,
     drain: Drain,
 }
 
 /// The body of a watch.
-pub(super) fn stream<K>(watcher: Watcher<K>, counted: WatchCount, drain: Drain) -> Body
+pub(super) fn stream<E>(watcher: Watcher<E>, counted: WatchCount, drain: Drain) -> Body
 where
-    K: Ord + Clone + Send + Sync + 'static,
+    E: Entry<Key: Send + Sync> + Send + Sync + 'static,
 {
     Body::from_stream(stream::unfold(Told { watcher, counted, drain }, async |mut told| {
         let text = told.next().await?;
@@ -35,7 +36,7 @@ where
     }))
 }
 
-impl<K: Ord + Clone> Told<K> {
+impl<E: Entry> Told<E> {
     /// The next part; none when the process drains.
     async fn next(&mut self) -> Option<Bytes> {
         loop {

@@ -186,6 +186,7 @@ impl Table {
             self.metrics.wrote(Write::Skipped);
             return Ok(());
         }
+        self.driver.admit(&registration.key)?;
         let mut ended = self.write(registration);
         match ended.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(result)) => result.clone(),
@@ -263,7 +264,7 @@ impl Table {
             info!(table = %self.client.place(), "registrations are written again");
         }
         self.driver.handle_table(TableNews::Written {
-            registration: registration.clone(),
+            registration: registration.as_ref().into(),
             renewed_at,
             began,
         });

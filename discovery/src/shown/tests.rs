@@ -2,7 +2,23 @@ use super::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-type Numbers = Arc<Shown<u64>>;
+/// An entry of tests: a number, and what is sent of it.
+#[derive(Clone)]
+struct Numbered(u64, String);
+
+impl Entry for Numbered {
+    type Key = u64;
+
+    fn key(&self) -> &u64 {
+        &self.0
+    }
+
+    fn write(&self, text: &mut Vec<u8>) {
+        text.extend(self.1.as_bytes());
+    }
+}
+
+type Numbers = Arc<Shown<Numbered>>;
 
 /// What a reader of the stream has, by what it was told.
 #[derive(Debug, Default, PartialEq)]
@@ -125,9 +141,9 @@ fn a_list_that_became_exact_while_it_was_told_says_so_with_the_next_one_only() {
 #[test]
 fn what_a_watcher_has_is_the_list_whatever_happens_between_its_reads() {
     let shown = numbers(Completeness::Exact);
-    let (mut watcher, mut reader) = (shown.watch(), Reader::default());
+    let (mut watching, mut reader) = (Some(shown.watch()), Reader::default());
     let mut state = 11u64;
-    let mut resyncs = 0;
+    let (mut resyncs, mut begins) = (0, 0);
     for step in 0..60_000 {
         // Knuth's MMIX generator: the same history in every run.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -137,22 +153,35 @@ fn what_a_watcher_has_is_the_list_whatever_happens_between_its_reads() {
             1..20 => remove(&shown, key),
             _ => put(&shown, key, &"y".repeat(((state >> 40) % 900) as usize)),
         }
+        // It goes, so that nothing is kept, and comes again before or after what changes next.
+        match (state >> 8) % 1_000 {
+            0 => watching = None,
+            1..300 if watching.is_none() => {
+                (watching, reader) = (Some(shown.watch()), Reader::default());
+                begins += 1;
+            }
+            _ => {}
+        }
         if (state >> 50).is_multiple_of(97)
-            && let Some(piece) = watcher.next_piece()
+            && let Some(piece) = watching.as_mut().and_then(Watcher::next_piece)
         {
-            resyncs += usize::from(piece.begins.is_some());
+            resyncs += usize::from(piece.begins.is_some_and(|cause| cause != Cause::Begin));
             reader.take(&piece.text);
         }
         if step % 10_000 == 9_999 {
-            reader.read(&mut watcher);
+            let watcher = watching.get_or_insert_with(|| {
+                reader = Reader::default();
+                shown.watch()
+            });
+            reader.read(watcher);
             let List { entries, completeness, .. } = shown.list();
-            let text = [b"[", &entries.concat()[..], b"]"].concat();
+            let text = [b"[", &entries.collect::<Vec<_>>().concat()[..], b"]"].concat();
             let listed: Vec<Value> = serde_json::from_slice(&text).unwrap();
             assert_eq!(Vec::from_iter(reader.list.values().cloned()), listed, "at step {step}");
             assert_eq!(reader.complete, Some(completeness == Completeness::Exact));
         }
     }
-    assert!(resyncs > 10, "the history has too few of them");
+    assert!(resyncs > 10 && begins > 10, "the history has too few of them: {resyncs}, {begins}");
 }
 
 #[test]
@@ -213,7 +242,7 @@ fn number(count: u64) -> usize {
 }
 
 fn put(shown: &Numbers, key: u64, text: &str) {
-    shown.edit().put(&key, json!({"key": key, "text": text}).to_string().as_bytes());
+    shown.edit().put(Numbered(key, json!({"key": key, "text": text}).to_string()));
 }
 
 fn remove(shown: &Numbers, key: u64) {
@@ -222,7 +251,7 @@ fn remove(shown: &Numbers, key: u64) {
 
 impl Reader {
     /// Reads until there is nothing to read: why the whole list was told, each time.
-    fn read(&mut self, watcher: &mut Watcher<u64>) -> Vec<Cause> {
+    fn read(&mut self, watcher: &mut Watcher<Numbered>) -> Vec<Cause> {
         let mut resyncs = Vec::new();
         while let Some(piece) = watcher.next_piece() {
             resyncs.extend(piece.begins);

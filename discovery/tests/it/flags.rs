@@ -22,11 +22,12 @@ struct Mode {
 }
 
 /// A good value of every flag; a new flag must be added here.
-const SAMPLES: [(&str, &str); 29] = [
+const SAMPLES: [(&str, &str); 30] = [
     ("pool-discovery", "mcs"),
     ("registration-storage", "memory"),
     ("lease-duration-secs", "30"),
     ("heartbeat-interval-secs", "3"),
+    ("max-pools", "10"),
     ("router", "east/r0=http://10.0.0.1:50051"),
     ("router-namespace", "routing"),
     ("router-service", "global-router"),
@@ -304,6 +305,8 @@ fn bad_values_are_refused_in_one_line_that_names_the_flag() {
         (vec!["--lease-duration-secs=86401"], "--lease-duration-secs"),
         (vec!["--lease-duration-secs=5"], "--heartbeat-interval-secs"),
         (vec!["--heartbeat-interval-secs=0"], "--heartbeat-interval-secs"),
+        (vec!["--max-pools=0"], "--max-pools"),
+        (vec!["--max-pools=10000001"], "--max-pools"),
         (vec!["--listen=:::8080"], "--listen"),
         (vec!["--router=east=http://10.0.0.1"], "--router"),
         (vec!["--router=east/r0=10.0.0.1:50051"], "--router"),

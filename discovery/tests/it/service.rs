@@ -72,6 +72,7 @@ impl Service {
             discovery,
             storage,
             lease,
+            most_pools: 100_000,
             http: http::Limits {
                 listener: mcs_runtime::http::Limits::default(),
                 body: 4096,

@@ -119,7 +119,7 @@ async fn watches_that_are_refused_for_minutes_are_tried_again_and_then_all_is_ex
         // It was told when it is tried again.
         api.peek().await;
         for _ in 0..3 {
-            driver.register(pool());
+            driver.register(pool()).unwrap();
             clock.advance(Duration::from_secs(10));
         }
         seen.push(state(&driver));
@@ -127,11 +127,11 @@ async fn watches_that_are_refused_for_minutes_are_tried_again_and_then_all_is_ex
     let (exact, estimated) = ((1, Completeness::Exact), (1, Completeness::Estimated));
     assert_eq!(seen, [exact, estimated, estimated, estimated, estimated, estimated]);
 
-    driver.register(pool());
+    driver.register(pool()).unwrap();
     let watch = api.watch("70").await;
     becomes(&driver, exact).await;
     clock.advance(Duration::from_secs(10));
-    driver.register(pool());
+    driver.register(pool()).unwrap();
     clock.advance(Duration::from_secs(10));
     drop(watch);
     let watch = api.watch("70").await;
@@ -146,7 +146,7 @@ async fn watches_that_are_refused_for_minutes_are_tried_again_and_then_all_is_ex
 async fn what_fails_on_the_way_to_a_whole_list_changes_nothing() {
     let (driver, _, mut api) = start();
     api.list().await.listed("70", json!([relay(&["10.43.1.2"])]));
-    driver.register(pool());
+    driver.register(pool()).unwrap();
     api.watch("70").await.event("ERROR", &status(410, None));
     api.list().await.refused(500, None);
     api.list().await.throttled(3);
@@ -173,7 +173,7 @@ async fn what_fails_on_the_way_to_a_whole_list_changes_nothing() {
 async fn a_watch_that_is_silently_dead_is_left_and_taken_up_where_it_stood() {
     let (driver, clock, mut api) = start();
     api.list().await.listed("70", json!([relay(&["10.43.1.2"])]));
-    driver.register(pool());
+    driver.register(pool()).unwrap();
     let watch = api.watch("70").await;
     watch.bookmark("75");
     let early = timeout(WATCH_LIMIT - Duration::from_millis(10), api.peek()).await;
@@ -182,7 +182,7 @@ async fn a_watch_that_is_silently_dead_is_left_and_taken_up_where_it_stood() {
     assert!(watch.is_left());
     // The error that this is begins a run.
     clock.advance(Duration::from_secs(60));
-    driver.register(pool());
+    driver.register(pool()).unwrap();
     assert_eq!(state(&driver), (1, Completeness::Estimated));
     let _watch = api.watch("75").await;
     becomes(&driver, (1, Completeness::Exact)).await;

@@ -125,6 +125,7 @@ fn discovery(mode: &str) -> Deployed {
         ("registrationStorage", json!("dynamodb"), &[("registration-storage", "dynamodb")]),
         ("leaseDurationSecs", json!(86_400), &[("lease-duration-secs", "86400")]),
         ("heartbeatIntervalSecs", json!(20), &[("heartbeat-interval-secs", "20")]),
+        ("maxPools", json!(10_000_000), &[("max-pools", "10000000")]),
         ("dynamodb.table", json!("pools"), &[("dynamodb-table", "pools")]),
         ("dynamodb.region", json!("eu-west-1"), &[("dynamodb-region", "eu-west-1")]),
         (

@@ -5,9 +5,10 @@ use crate::pools::Completeness;
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// A read may take so long beyond its usual time before the view counts as late: with the poll interval of 2 s, a table
-/// that takes calls and answers none shows within 3 s.
-pub(super) const LATE_AFTER: Duration = Duration::from_secs(1);
+/// A read may take so long before the view counts as late: as long as a call may, after which a table that answers nothing
+/// shows as one whose reads fail. One that is only slow is not told, since a change of completeness costs all who watch
+/// the whole list, twice.
+pub const LATE_AFTER: Duration = Duration::from_secs(3);
 
 /// The reads of one process so far.
 #[derive(Debug, Default)]

@@ -3,9 +3,8 @@
 //! One relay that registers something else than before replaces what was there, once. Relays that disagree replace each
 //! other's again and again: what was replaced comes back within a lease.
 
-use crate::pools::PoolRegistration;
+use crate::pools::PackedRegistration;
 use crate::time::Timestamp;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// So many of a pool's registrations are remembered that were replaced; more relays than that disagree two by two too.
@@ -14,7 +13,7 @@ const REMEMBERED: usize = 4;
 /// What was registered of a pool and replaced.
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
-    recent: Vec<(Timestamp, Arc<PoolRegistration>)>,
+    recent: Vec<(Timestamp, PackedRegistration)>,
     /// While what was replaced comes back, that was told already.
     told_until: Option<Timestamp>,
 }
@@ -23,8 +22,8 @@ impl Replaced {
     /// `new` replaces `old`. Says whether it was itself replaced within a `lease`, and that was not told yet.
     pub(super) fn turns_back(
         &mut self,
-        old: &Arc<PoolRegistration>,
-        new: &PoolRegistration,
+        old: &PackedRegistration,
+        new: &PackedRegistration,
         now: Timestamp,
         lease: Duration,
     ) -> bool {

@@ -1,9 +1,8 @@
 //! What the table has, and what happens between it and a replica.
 
 use crate::ids::Region;
-use crate::pools::PoolRegistration;
+use crate::pools::PackedRegistration;
 use crate::time::Timestamp;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A moment on somebody's wall clock, in milliseconds since 1970-01-01T00:00:00Z.
@@ -38,7 +37,7 @@ impl WallMoment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredItem {
     /// What was registered.
-    pub registration: Arc<PoolRegistration>,
+    pub registration: PackedRegistration,
     /// When that was, by its writer's clock.
     pub renewed_at: WallMoment,
     /// The lease that its writer granted.
@@ -85,7 +84,7 @@ pub enum TableNews {
     /// This replica wrote a registration.
     Written {
         /// Which.
-        registration: Arc<PoolRegistration>,
+        registration: PackedRegistration,
         /// What it wrote as `renewed_at`.
         renewed_at: WallMoment,
         /// When the write began.

@@ -15,7 +15,6 @@ use mcs_core::pools::{PoolKey, PoolRegistration};
 use mcs_core::text::shown;
 use mcs_runtime::dynamodb::{EXPIRES_AT, Item};
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How many partitions pools are spread over.
@@ -104,7 +103,7 @@ fn decode(item: &Item) -> Result<StoredItem, String> {
     let region =
         Region::new(text(item, "written_in")?.as_str()).map_err(|error| format!("written_in: {error}"))?;
     Ok(StoredItem {
-        registration: Arc::new(registration),
+        registration: registration.into(),
         renewed_at: WallMoment::from_unix_millis(number(item, "renewed_at")?),
         lease,
         region,

@@ -3,7 +3,7 @@
 
 use super::texts::is_plain;
 use global_discovery_service::driver::Driver;
-use global_discovery_service::shown::List;
+use global_discovery_service::shown::{Entry, List};
 use global_discovery_service::{watch, wire};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
@@ -13,7 +13,7 @@ use mcs_core::pools::index::SliceEvent;
 use mcs_core::pools::naming::{Naming, Services};
 use mcs_core::pools::slices::SliceId;
 use mcs_core::pools::storage::Storage;
-use mcs_core::pools::{Lease, PoolKey, PoolListing};
+use mcs_core::pools::{Lease, PoolKey, PoolListing, RouterReplica};
 use mcs_core::time::{Clock, ManualClock};
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Shutdown;
@@ -93,9 +93,11 @@ fn services() -> Services {
 fn register(driver: &Driver, body: &str) {
     match wire::registration(body.as_bytes()) {
         Ok(registration) => {
-            let listing = PoolListing { registration: registration.clone().into(), facts: None };
-            assert_eq!(wire::registration(&wire::pool(&listing)).unwrap(), registration);
-            driver.register(registration);
+            let mut listed = Vec::new();
+            let packed = (&registration).into();
+            wire::pool(&PoolListing { registration: packed, facts: None }, &mut listed);
+            assert_eq!(wire::registration(&listed).unwrap(), registration);
+            driver.register(registration).unwrap();
         }
         Err(refused) => assert!(is_plain(&refused.to_string()), "{refused}"),
     }
@@ -109,16 +111,16 @@ fn read(naming: Naming, text: &str) -> Option<(SliceId, Option<mcs_core::pools::
     Some((id, watch::facts(naming, &slice).unwrap_or_default()))
 }
 
-fn entries(list: Option<List>, name: &str) -> Vec<Value> {
+fn entries<E: Entry>(list: Option<List<E>>, name: &str) -> Vec<Value> {
     let List { entries, completeness, .. } = list.unwrap();
     let (begin, end) = wire::list_frame(name, completeness);
-    let text = [begin.as_bytes(), &entries.concat(), end.as_bytes()].concat();
+    let text = [begin.as_bytes(), &entries.collect::<Vec<_>>().concat(), end.as_bytes()].concat();
     let mut list: Value = serde_json::from_slice(&text).unwrap();
     let Value::Array(entries) = list[name].take() else { panic!("{list}") };
     entries
 }
 
-fn look_at_pools(list: Option<List>) {
+fn look_at_pools(list: Option<List<PoolListing>>) {
     let mut keys = BTreeSet::new();
     for pool in entries(list, "pools") {
         let part = |name: &str| pool["key"][name].as_str().unwrap();
@@ -132,7 +134,7 @@ fn look_at_pools(list: Option<List>) {
     }
 }
 
-fn look_at_routers(list: Option<List>) {
+fn look_at_routers(list: Option<List<RouterReplica>>) {
     let mut ids = BTreeSet::new();
     for router in entries(list, "routers") {
         assert!(ids.insert(router["id"].as_str().unwrap().to_owned()), "{router}");

@@ -26,7 +26,7 @@ fn item(registration: &PoolRegistration, renewed_at: i64) -> Item {
 fn an_item_reads_back_as_what_was_written() {
     for renewed_at in [i64::MIN, -1, 0, 1_700_000_000_123, i64::MAX] {
         let expected = StoredItem {
-            registration: Arc::new(registration("chat")),
+            registration: registration("chat").into(),
             renewed_at: WallMoment::from_unix_millis(renewed_at),
             lease: Duration::from_secs(15),
             region: Region::new("us-east-2").unwrap(),
