@@ -6,7 +6,7 @@
 //! - [`Table::register`]: one `UpdateItem`, unless the table has this renewal already
 //!
 //! Guarantees: nothing but these two calls AWS, so lists and probes are answered without; a read is taken whole or as
-//! failed, though what was read of it still renews leases; relays that register the same at the same moment share one write;
+//! failed, though what was read of it still renews leases; one that is long goes on as long as each of its pages comes in time; relays that register the same at the same moment share one write;
 //! a write sets single attributes, so that those of a later release stay; nothing is ever deleted.
 //!
 //! Rejected: writing under a condition on `renewed_at` (across regions it holds nowhere, and within one a lost race is
@@ -17,11 +17,11 @@ use crate::driver::Driver;
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::join_all;
 use mcs_core::ids::Region;
-use mcs_core::pools::stored::{Settings, TableNews, TableRead};
+use mcs_core::pools::stored::{LATE_AFTER, Settings, TableNews, TableRead, Unreadable};
 use mcs_core::pools::{Lease, PoolKey, PoolRegistration};
 use mcs_core::time::{Clock, Timestamp};
 use mcs_runtime::clock::sleep_until;
-use mcs_runtime::dynamodb::{Action, Class, Client, Failed, Item, Why, until_prepared, until_usable};
+use mcs_runtime::dynamodb::{Action, Class, Client, Failed, Why, until_prepared, until_usable};
 use mcs_runtime::ready::Handle;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +37,9 @@ use metrics::{Metrics, Write};
 /// A call is over within this: a relay waits for it, and a table that takes calls and answers none is to be noticed
 /// before its silence matters.
 pub const CALL_LIMIT: Duration = Duration::from_secs(3);
+
+// A table that is silent shows as one whose reads fail, and not before.
+const _: () = assert!(CALL_LIMIT.as_secs() == LATE_AFTER.as_secs());
 
 /// How this replica uses its table.
 #[derive(Clone, Debug)]
@@ -121,6 +124,14 @@ struct Read {
     failed: Option<Failed>,
 }
 
+/// What was read of a partition.
+struct Partition {
+    found: item::Known,
+    unreadable: Vec<Unreadable>,
+    /// Why it is not all.
+    failed: Option<Failed>,
+}
+
 impl Table {
     /// The table of `config`, whose items `driver` takes in. Its metrics are added to `registry`.
     ///
@@ -155,8 +166,9 @@ impl Table {
             until_prepared(&self.client).await;
         }
         until_usable(&self.client, &[Action::UpdateItem]).await;
+        let mut known: [item::Known; item::PARTITIONS] = Default::default();
         loop {
-            let Read { table, failed } = self.read().await;
+            let Read { table, failed } = self.read(&mut known).await;
             let next = table.began + self.settings.poll_interval;
             match failed {
                 None => {
@@ -271,23 +283,21 @@ impl Table {
         Ok(())
     }
 
-    /// Reads all partitions, side by side.
-    async fn read(&self) -> Read {
+    /// Reads all partitions, side by side. `known` is what was read of each before, and is then what there is.
+    async fn read(&self, known: &mut [item::Known; item::PARTITIONS]) -> Read {
         let began = self.clock.elapsed();
         let mut read =
             Read { table: TableRead { began, items: Vec::new(), unreadable: Vec::new() }, failed: None };
-        for partition in join_all((0..item::PARTITIONS).map(|number| self.read_partition(number))).await {
-            let items = match partition {
-                Ok(items) => items,
-                Err(failed) => {
+        let partitions = known.iter().enumerate().map(|(number, known)| self.read_partition(number, known));
+        let partitions = join_all(partitions).await;
+        for (Partition { found, unreadable, failed }, known) in partitions.into_iter().zip(known) {
+            read.table.items.extend(found.values().cloned());
+            read.table.unreadable.extend(unreadable);
+            match failed {
+                None => *known = found,
+                Some(failed) => {
+                    known.extend(found);
                     read.failed.get_or_insert(failed);
-                    continue;
-                }
-            };
-            for item in &items {
-                match item::read(item) {
-                    Ok(item) => read.table.items.push(item),
-                    Err(unreadable) => read.table.unreadable.push(unreadable),
                 }
             }
         }
@@ -295,10 +305,20 @@ impl Table {
         read
     }
 
-    async fn read_partition(&self, number: usize) -> Result<Vec<Item>, Failed> {
+    async fn read_partition(&self, number: usize, known: &item::Known) -> Partition {
         let pk = AttributeValue::S(item::partition(number));
         let request = self.client.sdk().query().table_name(self.client.table());
         let request = request.key_condition_expression("pk = :pk").expression_attribute_values(":pk", pk);
-        self.client.query(Class::Urgent, request).await
+        let (mut found, mut unreadable) = (item::Known::new(), Vec::new());
+        let read = self.client.query_pages(Class::Urgent, request, |page| {
+            for item in &page {
+                match item::read(item, known) {
+                    Ok(item) => drop(found.insert(item.registration.key().to_string(), item)),
+                    Err(bad) => unreadable.push(bad),
+                }
+            }
+        });
+        let failed = read.await.err();
+        Partition { found, unreadable, failed }
     }
 }

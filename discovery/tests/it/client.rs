@@ -54,7 +54,7 @@ async fn what_relays_register_routers_know_by_either_way_until_the_lease_ends() 
     let listed: Vec<PoolListing> = client.list().await.unwrap().items;
     assert!(followed.iter().all(|pools| pools.read().items().eq(&listed)));
     drop(kept);
-    service.clock.advance(Duration::from_secs(15));
+    service.pass(Duration::from_secs(15)).await;
     for pools in &mut followed {
         until(pools, &[], true).await;
     }
@@ -70,10 +70,10 @@ async fn a_memory_service_that_starts_anew_costs_no_pool_that_lives() {
         first.register(dgd).await;
     }
     until(&mut pools, &["alive", "dead"], false).await;
-    first.clock.advance(Duration::from_secs(14));
+    first.pass(Duration::from_secs(14)).await;
     first.register("alive").await;
     first.register("dead").await;
-    first.clock.advance(Duration::from_secs(1));
+    first.pass(Duration::from_secs(1)).await;
     until(&mut pools, &["alive", "dead"], true).await;
     until(&mut polled, &["alive", "dead"], true).await;
 
@@ -83,9 +83,9 @@ async fn a_memory_service_that_starts_anew_costs_no_pool_that_lives() {
     until(&mut pools, &["alive", "dead"], false).await;
     until(&mut polled, &["alive", "dead"], false).await;
     second.register("alive").await;
-    second.clock.advance(Duration::from_secs(14));
+    second.pass(Duration::from_secs(14)).await;
     second.register("alive").await;
-    second.clock.advance(Duration::from_secs(1));
+    second.pass(Duration::from_secs(1)).await;
     until(&mut pools, &["alive"], true).await;
     until(&mut polled, &["alive"], true).await;
 }

@@ -155,7 +155,7 @@ async fn every_event_is_as_documented() {
     let of_pools = schemas("PoolList", "PoolListing", "PoolRemoved");
     // Where completeness changes with a pool, the list tells of both. Its time begins when the service has begun.
     service.list("/pools").await;
-    service.clock.advance(Duration::from_secs(15));
+    service.pass(Duration::from_secs(15)).await;
     let mut events = Events::open(service.address, "/pools/watch").await;
     for step in ["resync", "upserted", "removed"] {
         let (event, data) = events.next().await.unwrap();
@@ -164,7 +164,7 @@ async fn every_event_is_as_documented() {
         // The next one comes of what happens now.
         match step {
             "resync" => service.register("chat").await,
-            _ => service.clock.advance(Duration::from_secs(15)),
+            _ => service.pass(Duration::from_secs(15)).await,
         }
     }
     let mut events = Events::open(service.address, "/routers/watch").await;

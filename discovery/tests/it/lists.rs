@@ -24,7 +24,7 @@ async fn a_registered_pool_is_listed_until_its_lease_ends() {
 
     let mut seen = vec![service.get("/pools").await.1];
     for millis in [14_999, 1] {
-        service.clock.advance(Duration::from_millis(millis));
+        service.pass(Duration::from_millis(millis)).await;
         seen.push(service.get("/pools").await.1);
     }
     let pool = concat!(
@@ -42,7 +42,7 @@ async fn a_heartbeat_renews_the_lease() {
     let service = Service::start(registrations()).await;
     for _ in 0..4 {
         service.register("chat").await;
-        service.clock.advance(Duration::from_secs(14));
+        service.pass(Duration::from_secs(14)).await;
     }
     let list = service.list("/pools").await;
     assert_eq!((list["pools"].as_array().unwrap().len(), &list["complete"]), (1, &json!(true)));
@@ -132,4 +132,25 @@ async fn probes_and_metrics_answer() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     }
+}
+
+#[tokio::test]
+async fn a_new_pool_is_refused_above_the_most_and_those_that_are_registered_go_on() {
+    let service = Service::start_with(registrations(), |config| config.most_pools = 2).await;
+    for pool in ["chat", "embed"] {
+        service.register(pool).await;
+    }
+    let full = "2 pools are registered, the most that there may be (--max-pools): those that are go on";
+    let refused = (503, json!({"error": full}).to_string());
+    assert_eq!(service.post(&registration("rank").to_string()).await, refused);
+    service.pass(Duration::from_secs(5)).await;
+    service.register("chat").await;
+    assert_eq!(service.post(&registration("rank").to_string()).await, refused);
+    // The other one lapses.
+    service.pass(Duration::from_secs(10)).await;
+    service.register("rank").await;
+    let list = service.list("/pools").await;
+    let names: Vec<_> =
+        list["pools"].as_array().unwrap().iter().map(|pool| &pool["key"]["dgd_name"]).collect();
+    assert_eq!(names, ["chat", "rank"]);
 }

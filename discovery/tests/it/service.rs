@@ -93,6 +93,16 @@ impl Service {
         let _ = self.task.await;
     }
 
+    /// Lets time pass while the service runs; a longer step would be a pause of the process.
+    pub(crate) async fn pass(&self, mut time: Duration) {
+        while !time.is_zero() {
+            let step = time.min(Duration::from_secs(5));
+            self.clock.advance(step);
+            self.get("/pools").await;
+            time -= step;
+        }
+    }
+
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         ask(self.address, "GET", path, "").await
     }

@@ -96,9 +96,9 @@ async fn a_pool_is_listed_while_it_is_registered_and_its_relay_is_ready() {
     watch.event("MODIFIED", &relay(&["10.43.1.3"]));
     let scaled = |complete| pools(json!(["http://10.43.1.9:8000/"]), json!(["ip:10.43.1.3"]), complete);
     service.until_listed("/pools", scaled(false)).await;
-    service.clock.advance(Duration::from_millis(14_999));
+    service.pass(Duration::from_millis(14_999)).await;
     assert_eq!(service.list("/pools").await, scaled(false));
-    service.clock.advance(Duration::from_millis(1));
+    service.pass(Duration::from_millis(1)).await;
     assert_eq!(service.list("/pools").await, none(true));
 
     service.register("chat").await;
@@ -135,7 +135,7 @@ async fn half_lists_change_nothing_and_do_not_hide_the_outage() {
     let (service, mut api) = start().await;
     api.list().await.listed("70", json!([relay(&["10.43.1.2"]), router(&["10.43.1.5"])]));
     service.until_listed("/pools", none(false)).await;
-    service.clock.advance(Duration::from_secs(15));
+    service.pass(Duration::from_secs(15)).await;
     let watch = api.watch("70").await;
     watch.event("ERROR", &status(410, None));
 
@@ -145,13 +145,13 @@ async fn half_lists_change_nothing_and_do_not_hide_the_outage() {
         let list = api.list().await.open();
         list.text(whole[..whole.len() / 2].to_owned());
         drop(list);
-        service.clock.advance(Duration::from_secs(29));
+        service.pass(Duration::from_secs(29)).await;
         service.register("chat").await;
         let listed = pools(json!([]), json!(["ip:10.43.1.2"]), true);
         assert_eq!((service.list("/pools").await, service.list("/routers").await), (listed, routers(true)));
     }
     let third = api.list().await;
-    service.clock.advance(Duration::from_secs(2));
+    service.pass(Duration::from_secs(2)).await;
     let estimated = pools(json!([]), json!(["ip:10.43.1.2"]), false);
     assert_eq!((service.list("/pools").await, service.list("/routers").await), (estimated, routers(false)));
 

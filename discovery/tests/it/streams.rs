@@ -46,9 +46,9 @@ async fn a_watch_tells_the_whole_list_and_then_each_change() {
     assert_eq!(pools.named("upserted").await, listing("chat", "mixtral"));
 
     // After a lease the list is complete; what did not register again is gone.
-    service.clock.advance(Duration::from_millis(14_999));
+    service.pass(Duration::from_millis(14_999)).await;
     service.post(&changed("chat", "mixtral")).await;
-    service.clock.advance(Duration::from_millis(1));
+    service.pass(Duration::from_millis(1)).await;
     let mut seen = vec![pools.next().await.unwrap()];
     if seen[0].0 == "removed" {
         assert_eq!(seen[0].1, json!({"key": key("code")}));
@@ -56,7 +56,7 @@ async fn a_watch_tells_the_whole_list_and_then_each_change() {
     }
     let whole = json!({"pools": [listing("chat", "mixtral")], "complete": true});
     assert!(seen.contains(&("resync".to_owned(), whole)), "{seen:?}");
-    service.clock.advance(Duration::from_secs(15));
+    service.pass(Duration::from_secs(15)).await;
     assert_eq!(pools.named("removed").await, json!({"key": key("chat")}));
 }
 
@@ -217,7 +217,7 @@ async fn watches_end_when_the_drain_begins_and_lists_are_answered_on() {
     assert!(status == 503 && body.contains("shuts down"), "{status} {body}");
     assert_eq!(service.get("/pools").await.0, 200);
 
-    service.clock.advance(Duration::from_secs(5));
+    service.pass(Duration::from_secs(5)).await;
     timeout(PATIENCE, service.task).await.unwrap().unwrap().unwrap();
 }
 

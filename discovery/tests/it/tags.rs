@@ -41,7 +41,7 @@ async fn the_tag_changes_with_the_list_and_with_completeness_and_with_nothing_el
     service.register("chat").await;
     tags.push(tag(&service, "/pools").await);
     // A heartbeat changes nothing.
-    service.clock.advance(Duration::from_secs(5));
+    service.pass(Duration::from_secs(5)).await;
     service.register("chat").await;
     assert_eq!(known(&service, "/pools", &tags[1]).await.status, 304);
     let mut changed = registration("chat");
@@ -49,10 +49,10 @@ async fn the_tag_changes_with_the_list_and_with_completeness_and_with_nothing_el
     service.post(&changed.to_string()).await;
     tags.push(tag(&service, "/pools").await);
     // Then the list is complete, and then the pool lapses.
-    service.clock.advance(Duration::from_secs(10));
+    service.pass(Duration::from_secs(10)).await;
     tags.push(tag(&service, "/pools").await);
     assert_eq!(service.list("/pools").await["complete"], json!(true));
-    service.clock.advance(Duration::from_secs(5));
+    service.pass(Duration::from_secs(5)).await;
     tags.push(tag(&service, "/pools").await);
     assert_eq!(service.list("/pools").await["pools"], json!([]));
 

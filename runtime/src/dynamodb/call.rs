@@ -240,19 +240,53 @@ impl Client {
     /// # Errors
     /// Why it was not read to its end.
     pub async fn query(&self, class: Class, request: QueryFluentBuilder) -> Result<Vec<Item>, Failed> {
-        let action = Action::Query;
         let mut over = pin!(tokio::time::sleep(self.limits.total));
         let (mut items, mut from) = (Vec::new(), None);
         loop {
-            let page = request.clone().set_exclusive_start_key(from);
-            let read = self.tries(class, action, over.as_mut(), || page.clone().send()).await;
-            let page = read.map_err(|ended| self.failed(action, ended.why))?;
-            items.extend(page.items.unwrap_or_default());
-            match page.last_evaluated_key {
-                Some(key) if !key.is_empty() => from = Some(key),
-                _ => return Ok(items),
+            let (page, next) = self.page(class, &request, from, over.as_mut()).await?;
+            items.extend(page);
+            if next.is_none() {
+                return Ok(items);
             }
+            from = next;
         }
+    }
+
+    /// Reads a Query to its end page by page, each within the limit of a call: what is large takes its time, and one page is
+    /// held at once. `take` is given each as it comes, so also those before one that fails.
+    ///
+    /// # Errors
+    /// Why it was not read to its end.
+    pub async fn query_pages(
+        &self,
+        class: Class,
+        request: QueryFluentBuilder,
+        mut take: impl FnMut(Vec<Item>),
+    ) -> Result<(), Failed> {
+        let mut from = None;
+        loop {
+            let over = pin!(tokio::time::sleep(self.limits.total));
+            let (page, next) = self.page(class, &request, from, over).await?;
+            take(page);
+            if next.is_none() {
+                return Ok(());
+            }
+            from = next;
+        }
+    }
+
+    /// A page of a Query, and where the next one begins.
+    async fn page(
+        &self,
+        class: Class,
+        request: &QueryFluentBuilder,
+        from: Option<Item>,
+        over: Pin<&mut Sleep>,
+    ) -> Result<(Vec<Item>, Option<Item>), Failed> {
+        let request = request.clone().set_exclusive_start_key(from);
+        let read = self.tries(class, Action::Query, over, || request.clone().send()).await;
+        let page = read.map_err(|ended| self.failed(Action::Query, ended.why))?;
+        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
     }
 
     /// Tries until it is done, given up, or `over`.

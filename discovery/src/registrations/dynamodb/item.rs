@@ -15,6 +15,7 @@ use mcs_core::pools::{PoolKey, PoolRegistration};
 use mcs_core::text::shown;
 use mcs_runtime::dynamodb::{EXPIRES_AT, Item};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many partitions pools are spread over.
@@ -77,9 +78,13 @@ pub(super) fn attributes(
     }
 }
 
-/// Reads an item. Attributes that it does not know are ignored.
-pub(super) fn read(item: &Item) -> Result<StoredItem, Unreadable> {
-    decode(item).map_err(|problem| {
+/// What was read of a partition, by sort key.
+pub(super) type Known = BTreeMap<String, StoredItem>;
+
+/// Reads an item. Attributes that it does not know are ignored. One that was not renewed since it was read is not parsed
+/// again: a poll is more frequent than a heartbeat, and what is dead lies there for days.
+pub(super) fn read(item: &Item, known: &Known) -> Result<StoredItem, Unreadable> {
+    decode(item, known).map_err(|problem| {
         let part = |name: &str| match item.get(name) {
             Some(AttributeValue::S(text)) => shown(text, SHOWN),
             _ => "?".to_owned(),
@@ -89,25 +94,26 @@ pub(super) fn read(item: &Item) -> Result<StoredItem, Unreadable> {
     })
 }
 
-fn decode(item: &Item) -> Result<StoredItem, String> {
-    let registration = wire::registration(text(item, "registration")?.as_bytes())
-        .map_err(|error| format!("registration: {error}"))?;
-    let (found, expected) = (text(item, "sk")?, registration.key.to_string());
-    if *found != expected {
-        return Err(format!("registration: is of pool {expected}, which is not the sort key"));
-    }
+fn decode(item: &Item, known: &Known) -> Result<StoredItem, String> {
+    let (found, renewed_at) = (text(item, "sk")?, WallMoment::from_unix_millis(number(item, "renewed_at")?));
     let lease = Duration::from_millis(number(item, "lease_ms")?);
     if lease.is_zero() || lease > MAX_LEASE {
         return Err(format!("lease_ms: must be above 0 and at most {}", MAX_LEASE.as_millis()));
     }
-    let region =
-        Region::new(text(item, "written_in")?.as_str()).map_err(|error| format!("written_in: {error}"))?;
-    Ok(StoredItem {
-        registration: registration.into(),
-        renewed_at: WallMoment::from_unix_millis(number(item, "renewed_at")?),
-        lease,
-        region,
-    })
+    let written_in = text(item, "written_in")?;
+    if let Some(known) = known.get(found)
+        && (known.renewed_at, known.lease, known.region.as_str()) == (renewed_at, lease, written_in)
+    {
+        return Ok(known.clone());
+    }
+    let region = Region::new(written_in.as_str()).map_err(|error| format!("written_in: {error}"))?;
+    let registration = wire::registration(text(item, "registration")?.as_bytes())
+        .map_err(|error| format!("registration: {error}"))?;
+    let expected = registration.key.to_string();
+    if *found != expected {
+        return Err(format!("registration: is of pool {expected}, which is not the sort key"));
+    }
+    Ok(StoredItem { registration: registration.into(), renewed_at, lease, region })
 }
 
 fn text<'a>(item: &'a Item, name: &str) -> Result<&'a String, String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Goal G11: at most two writes a pool and heartbeat interval, however many relays.
 #[tokio::test]
-async fn a_pool_costs_two_writes_a_heartbeat_interval_at_most_however_many_relays_it_has() {
+async fn a_pool_costs_a_replica_two_writes_a_heartbeat_interval_at_most_however_many_relays_it_has() {
     for relays in [1, 2, 10] {
         let (double, clock) = (Double::start().await, Arc::default());
         let replica = Replica::start(&double, &clock).await;

@@ -1,14 +1,16 @@
 //! A table that is away, throttles, or does not answer.
 
-use super::world::{Replica, SHORT, config, config_within, lease, names, only_item};
+use super::world::{Replica, SHORT, config, config_within, good_item, lease, names, only_item, put};
 use crate::objects::{frontend, relay};
 use crate::service::{PATIENCE, registration};
 use crate::slices::services;
+use aws_sdk_dynamodb::types::AttributeValue;
 use global_discovery_service::driver::Driver;
 use global_discovery_service::registrations::NotKept;
 use global_discovery_service::registrations::dynamodb::Table;
 use global_discovery_service::{Discovery, wire};
-use mcs_core::pools::directory::{Directory, Source};
+use mcs_core::pools::PoolRegistration;
+use mcs_core::pools::directory::{Directory, Full, Source};
 use mcs_core::pools::naming::Naming;
 use mcs_core::pools::storage::Storage;
 use mcs_core::time::{Clock, ManualClock};
@@ -98,7 +100,7 @@ async fn one_partition_that_is_not_read_makes_the_list_incomplete_and_takes_no_p
     assert_eq!(replica.listed().await, names(&pools, false));
 }
 
-/// Case O52: above what a partition takes. Nothing is dropped for a throttled read.
+/// Case O52: above what a partition takes. No pool is dropped from a complete list for a read or a write that was throttled.
 #[tokio::test]
 async fn while_the_table_throttles_a_third_of_the_calls_registrations_are_taken_or_refused_and_none_is_lost()
 {
@@ -110,23 +112,65 @@ async fn while_the_table_throttles_a_third_of_the_calls_registrations_are_taken_
     }
     double.faults().add(Rule::new(Fault::ThroughputExceeded).share(0.15));
     double.faults().add(Rule::new(Fault::Throttled).share(0.18));
-    let mut taken = 0;
-    for _ in 0..4 {
+    let (mut taken, mut refused) = (0, 0);
+    // More than two leases, in which one that is never taken lapses.
+    for _ in 0..8 {
         replica.poll().await;
         clock.pass(Duration::from_secs(1));
+        replica.poll().await;
         for pool in &pools {
             match replica.post(&registration(pool).to_string()).await {
                 (200, _) => taken += 1,
-                (503, answer) => assert!(answer.contains("register again"), "{answer}"),
+                (503, answer) => {
+                    assert!(answer.contains("register again"), "{answer}");
+                    refused += 1;
+                }
                 other => panic!("{other:?}"),
             }
+            let (listed, is_complete) = replica.listed().await;
+            assert!(listed == pools || !is_complete, "{listed:?}");
         }
-        assert_eq!(replica.listed().await.0, pools);
     }
-    assert!(taken >= 40, "{taken} of 80");
+    assert!(taken >= 80 && refused >= 1, "{taken} of 160 are taken, {refused} refused");
     double.faults().clear();
-    replica.pass(8).await;
-    assert!(!replica.listed().await.0.is_empty());
+    for _ in 0..4 {
+        for pool in &pools {
+            replica.register(pool).await;
+        }
+        replica.pass(2).await;
+    }
+    assert_eq!(replica.listed().await, (pools, true));
+}
+
+/// Nothing that was read is lost for a page that was not, and the list is not complete.
+#[tokio::test]
+async fn pages_that_were_read_before_one_that_was_not_renew_their_pools() {
+    let (double, clock) = (Double::start().await, Arc::default());
+    let replica = Replica::start(&double, &clock).await;
+    let partition = super::world::key("pool-0").0;
+    let mut pools: Vec<_> = (0..40).map(|number| format!("pool-{number}")).collect();
+    pools.retain(|pool| super::world::key(pool).0 == partition);
+    pools.sort();
+    pools.truncate(5);
+    assert_eq!(pools.len(), 5);
+    // Three of them fill a page.
+    let renewed = async |secs| {
+        for pool in &pools {
+            let mut item = good_item(pool, secs);
+            let mut large = registration(pool);
+            large["model"] = json!("m".repeat(300_000));
+            item.insert("registration".to_owned(), AttributeValue::S(large.to_string()));
+            put(&double, item).await;
+        }
+    };
+    renewed(0).await;
+    replica.poll().await;
+    assert_eq!(replica.listed().await, (pools.clone(), false));
+    replica.pass(6).await;
+    renewed(14).await;
+    double.faults().add(Rule::new(Fault::Throttled).of(&[Action::Query]).partition(&partition).after(1));
+    replica.pass(2).await;
+    assert_eq!(replica.listed().await, (pools[..3].to_vec(), false));
 }
 
 /// Fault 6, case O55: calls that are never answered end, and the reads go on when they are again.
@@ -135,8 +179,11 @@ async fn a_table_that_takes_calls_and_answers_none_is_given_up_and_read_again_la
     let (double, clock) = (Double::start().await, Arc::default());
     let replica = Replica::start_with(config_within(&double, SHORT * 4).await, lease(15, 5), &clock).await;
     replica.until_ready().await;
+    replica.pass(8).await;
+    assert_eq!(replica.listed().await, names(&[], true));
     double.faults().door(Door::Silent);
     replica.poll().await;
+    assert_eq!(replica.listed().await, names(&[], false));
     assert_eq!(replica.metric("global_discovery_table_reads_total{result=\"failed\"}").await, 1.0);
     assert_eq!(replica.post(&registration("chat").to_string()).await.0, 503);
     assert_eq!([replica.get("/healthz").await.0, replica.get("/pools").await.0], [200, 200]);
@@ -150,6 +197,12 @@ async fn a_table_that_takes_calls_and_answers_none_is_given_up_and_read_again_la
         }
     };
     tokio::time::timeout(PATIENCE, read).await.expect("the table is not read again");
+    // For one more lease, in which relays register again.
+    replica.pass(6).await;
+    replica.register("chat").await;
+    let before = replica.listed().await;
+    replica.pass(2).await;
+    assert_eq!((before, replica.listed().await), (names(&["chat"], false), names(&["chat"], true)));
 }
 
 /// Case O53: the write was made, and only its answer is lost.
@@ -163,28 +216,47 @@ async fn a_write_whose_answer_is_lost_is_made_again() {
     assert_eq!(double.calls(Action::UpdateItem), 3, "the check, the write, and the write again");
 }
 
+/// A table that takes so many pools.
+async fn table_of(double: &Double, clock: &Arc<ManualClock>, most: usize) -> Arc<Table> {
+    let (config, lease) = (config(double).await, lease(15, 5));
+    let machine = Storage::table(config.settings(lease));
+    let directory = Directory::new(machine, Source::Registrations(Vec::new()), clock.elapsed());
+    let view = Ready::new(Drain::default()).wait_for("view");
+    let driver = Arc::new(Driver::new(directory.with_most_pools(most), clock.clone(), view));
+    Arc::new(Table::new(config, lease, driver, clock.clone(), &prometheus::Registry::new()).unwrap())
+}
+
+fn read(dgd: &str) -> PoolRegistration {
+    wire::registration(registration(dgd).to_string().as_bytes()).unwrap()
+}
+
 /// Fault 18: items have 400 KB at most.
 #[tokio::test]
 async fn a_registration_that_no_item_holds_is_refused_with_the_limit() {
     let (double, clock) = (Double::start().await, Arc::<ManualClock>::default());
-    let (config, lease) = (config(&double).await, lease(15, 5));
-    let machine = Storage::table(config.settings(lease));
-    let directory = Directory::new(machine, Source::Registrations(Vec::new()), clock.elapsed());
-    let view = Ready::new(Drain::default()).wait_for("view");
-    let driver = Arc::new(Driver::new(directory, clock.clone(), view));
-    let table = Table::new(config, lease, driver, clock, &prometheus::Registry::new()).unwrap();
+    let table = table_of(&double, &clock, 100).await;
     let large = |bytes: usize| {
         let mut large = registration("chat");
         large["model"] = json!("m".repeat(bytes));
         wire::registration(large.to_string().as_bytes()).unwrap()
     };
-    let table = Arc::new(table);
     assert_eq!(table.register(large(398_000)).await, Ok(()));
     let Err(NotKept::TooLarge { bytes, most }) = table.register(large(400_000)).await else {
         panic!("it is kept")
     };
     assert!(bytes > most && most == 390 * 1024, "{bytes} {most}");
     assert_eq!(double.calls(Action::UpdateItem), 1);
+}
+
+#[tokio::test]
+async fn a_new_pool_is_refused_above_the_most_and_is_not_written() {
+    let (double, clock) = (Double::start().await, Arc::<ManualClock>::default());
+    let table = table_of(&double, &clock, 1).await;
+    assert_eq!(table.register(read("chat")).await, Ok(()));
+    assert_eq!(table.register(read("code")).await, Err(NotKept::Full(Full { most: 1 })));
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(table.register(read("chat")).await, Ok(()));
+    assert_eq!(double.calls(Action::UpdateItem), 2);
 }
 
 /// Case O66: the join over a table. Each side has outages, and comes back by itself.

@@ -185,6 +185,31 @@ async fn the_limit_of_a_query_is_that_of_all_its_pages() {
     assert_eq!(why, Why::TimedOut { limit: Duration::from_secs(2) });
 }
 
+/// What `query_pages` gives of the partition, a number of items a page, and how it ends.
+async fn pages(client: &Client) -> (Vec<usize>, Result<(), Why>) {
+    let request = client.sdk().query().table_name(client.table()).key_condition_expression("pk = :pk");
+    let request = request.expression_attribute_values(":pk", s("p"));
+    let mut pages = Vec::new();
+    let read = client.query_pages(Class::Bulk, request, |page| pages.push(page.len())).await;
+    (pages, read.map_err(|failed| failed.why))
+}
+
+#[tokio::test]
+async fn each_page_has_the_limit_of_a_call_and_what_was_read_before_one_that_fails_is_given() {
+    let double = Double::start().await;
+    let limit = Duration::from_secs(2);
+    let client = with_pages(&double).await.with_total(limit);
+    let (all, read) = pages(&client).await;
+    assert_eq!((all.len(), all.iter().sum::<usize>(), read), (3, 40, Ok(())));
+
+    // Longer than the limit together.
+    double.faults().add(Rule::new(Fault::Late(limit / 2)).of(&[Action::Query]));
+    assert_eq!(pages(&client).await, (all.clone(), Ok(())));
+    double.faults().clear();
+    double.faults().add(Rule::new(Fault::Silence).of(&[Action::Query]).after(2));
+    assert_eq!(pages(&client).await, (all[..2].to_vec(), Err(Why::TimedOut { limit })));
+}
+
 #[tokio::test]
 async fn what_is_refused_is_asked_for_once() {
     let double = Double::start().await;

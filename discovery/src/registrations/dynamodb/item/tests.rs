@@ -31,7 +31,29 @@ fn an_item_reads_back_as_what_was_written() {
             lease: Duration::from_secs(15),
             region: Region::new("us-east-2").unwrap(),
         };
-        assert_eq!(read(&item(&registration("chat"), renewed_at)), Ok(expected));
+        assert_eq!(read(&item(&registration("chat"), renewed_at), &Known::new()), Ok(expected));
+    }
+}
+
+#[test]
+fn an_item_is_parsed_when_it_was_renewed_and_not_else() {
+    let before = item(&registration("chat"), 0);
+    let known = Known::from([("east/ml/chat".to_owned(), read(&before, &Known::new()).unwrap())]);
+    let with = |name: &str, value: AttributeValue| {
+        let mut item = before.clone();
+        item.insert("registration".to_owned(), AttributeValue::S("{".to_owned()));
+        item.insert(name.to_owned(), value);
+        read(&item, &known)
+    };
+    assert_eq!(with("other", AttributeValue::Bool(true)).as_ref(), Ok(&known["east/ml/chat"]));
+    for (name, value) in [
+        ("renewed_at", AttributeValue::N("1".to_owned())),
+        ("lease_ms", AttributeValue::N("14999".to_owned())),
+        ("written_in", AttributeValue::S("us-west-2".to_owned())),
+        ("sk", AttributeValue::S("east/ml/code".to_owned())),
+    ] {
+        let refused = with(name, value).unwrap_err();
+        assert!(refused.problem.starts_with("registration: "), "{name}: {refused:?}");
     }
 }
 
@@ -49,14 +71,14 @@ fn what_is_wrong_with_an_item_is_one_short_line_that_names_the_attribute() {
     for (name, value, expected) in cases {
         let mut item = item(&registration("chat"), 0);
         item.insert(name.to_owned(), value);
-        let Unreadable { item, problem } = read(&item).unwrap_err();
+        let Unreadable { item, problem } = read(&item, &Known::new()).unwrap_err();
         assert!(problem.starts_with(expected), "{name}: {problem}");
         let line = format!("{item} {problem}");
         assert!(line.len() < 1_100 && !line.contains(char::is_control), "{line}");
     }
     let mut keyless = item(&registration("chat"), 0);
     keyless.remove("sk");
-    assert_eq!(read(&keyless).unwrap_err().problem, "sk: is missing");
+    assert_eq!(read(&keyless, &Known::new()).unwrap_err().problem, "sk: is missing");
 }
 
 #[test]
