@@ -118,10 +118,7 @@ async fn watches_that_are_refused_for_minutes_are_tried_again_and_then_all_is_ex
         api.asked().await.refused(403, None);
         // It was told when it is tried again.
         api.peek().await;
-        for _ in 0..3 {
-            driver.register(pool()).unwrap();
-            clock.advance(Duration::from_secs(10));
-        }
+        pass(&driver, &clock, 30);
         seen.push(state(&driver));
     }
     let (exact, estimated) = ((1, Completeness::Exact), (1, Completeness::Estimated));
@@ -130,9 +127,7 @@ async fn watches_that_are_refused_for_minutes_are_tried_again_and_then_all_is_ex
     driver.register(pool()).unwrap();
     let watch = api.watch("70").await;
     becomes(&driver, exact).await;
-    clock.advance(Duration::from_secs(10));
-    driver.register(pool()).unwrap();
-    clock.advance(Duration::from_secs(10));
+    pass(&driver, &clock, 20);
     drop(watch);
     let watch = api.watch("70").await;
     assert_eq!(state(&driver), exact);
@@ -181,11 +176,19 @@ async fn a_watch_that_is_silently_dead_is_left_and_taken_up_where_it_stood() {
     timeout(FIRST_PAUSE + Duration::from_millis(20), api.peek()).await.expect("never left");
     assert!(watch.is_left());
     // The error that this is begins a run.
-    clock.advance(Duration::from_secs(60));
-    driver.register(pool()).unwrap();
+    pass(&driver, &clock, 60);
     assert_eq!(state(&driver), (1, Completeness::Estimated));
     let _watch = api.watch("75").await;
     becomes(&driver, (1, Completeness::Exact)).await;
+}
+
+/// Lets so many seconds pass in which the pool is registered every five: one longer step would be a pause of the process.
+fn pass(driver: &Driver, clock: &ManualClock, seconds: u64) {
+    for _ in 0..seconds / 5 {
+        driver.register(pool()).unwrap();
+        clock.advance(Duration::from_secs(5));
+    }
+    driver.register(pool()).unwrap();
 }
 
 fn pool() -> PoolRegistration {
