@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn what_is_packed_is_what_was_registered(one in any_registration(), two in any_registration()) {
         let packed = [&one, &two].map(PackedRegistration::from);
-        prop_assert_eq!(packed[0].unpack(), one.clone());
+        prop_assert_eq!(&packed[0].unpack(), &one);
         prop_assert_eq!(packed[0].key(), &one.key);
         prop_assert_eq!(packed[0] == packed[1], one == two);
         prop_assert_eq!(packed[0].says_the_same(&packed[1]), one.says_the_same(&two));

@@ -357,7 +357,9 @@ impl History {
         let is_taken = chosen.is_some_and(|chosen| self.register(number, chosen, now));
         let pool = &mut self.pools[number];
         if is_taken {
-            pool.live_since.iter_mut().for_each(|since| drop(since.get_or_insert(now)));
+            for since in &mut pool.live_since {
+                since.get_or_insert(now);
+            }
         } else if is_forgotten_when_refused || chosen.is_none() {
             pool.forget(0..REPLICAS);
         } else if self.regions[home].refuses_writes_until > now {
