@@ -17,6 +17,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+/// Room for most registrations.
+const USUAL: usize = 256;
+
 /// Which pool: cluster, namespace and DGD, each a DNS-1123 label. Ordered by these three.
 ///
 /// Cheap to clone. The key of a [`PackedRegistration`] lies in it, and keeps it in memory.
@@ -178,7 +181,7 @@ impl From<&PoolRegistration> for PackedRegistration {
     fn from(registration: &PoolRegistration) -> Self {
         let PoolRegistration { key, location, model, capabilities, capacity, frontends } = registration;
         let Location { region, availability_zone, datacenter } = location;
-        let mut packed = Writer::default();
+        let mut packed = Writer(Vec::with_capacity(USUAL));
         packed.count(key.bytes().len());
         packed.0.extend(key.bytes());
         for text in [region, availability_zone, datacenter] {
@@ -199,10 +202,15 @@ impl From<PoolRegistration> for PackedRegistration {
 }
 
 fn list<T>(packed: &mut Writer, items: &[T], write: impl Fn(&mut Writer, &T)) {
-    let mut all = Writer::default();
-    items.iter().for_each(|item| write(&mut all, item));
-    packed.count(all.0.len());
-    packed.0.extend(all.0);
+    let start = packed.0.len();
+    items.iter().for_each(|item| write(packed, item));
+    let end = packed.0.len();
+    // How long they are is known when they are written, and stands before them.
+    packed.count(end - start);
+    let digits = packed.0.len() - end;
+    if let Some(written) = packed.0.get_mut(start..) {
+        written.rotate_right(digits);
+    }
 }
 
 impl PartialEq for PackedRegistration {
