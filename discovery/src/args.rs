@@ -114,7 +114,7 @@ pub struct LeaseArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub heartbeat_interval_secs: u64,
     /// The most pools that may be registered; a further one is refused, and those that are registered go on. The default
-    /// takes some 40 MB, and keeps who registers made-up names from taking all
+    /// takes some 30 MB, and keeps who registers made-up names from taking all
     #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub max_pools: u32,
 }
