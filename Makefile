@@ -10,7 +10,7 @@ RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 # How many histories `make sim` tries, and the first of them.
 SEEDS ?= 10000
 FROM ?= 0
-CRATES := mcs-core mcs-proto mcs-runtime mcs-registry mcs-controller global-discovery-service global-discovery-client mcs-admin mcs-e2e
+CRATES := mcs-core mcs-proto mcs-pem mcs-runtime mcs-registry mcs-controller global-discovery-service global-discovery-client mcs-admin mcs-e2e
 PROGRAMS := mcs-registry mcs-controller mcs-admin global-discovery-service
 
 .PHONY: help

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mcs_core::time::{Clock, WallTime};
+pub use mcs_pem::ClientFiles;
+use mcs_pem::{Bad, ClientContents, unusable};
+use rustls::ClientConfig;
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::aws_lc_rs;
-use rustls::{ClientConfig, RootCertStore};
 use tracing::{info, warn};
 
 use super::certificate::{self, Certificate};
-use super::files::{self, Bad, Time, unusable};
+use super::files;
 use super::follow::{Followed, Source, Then};
 use super::{LOOK, Metrics};
 use crate::args::Check;
@@ -75,21 +76,8 @@ impl RegistryTlsArgs {
     }
 }
 
-/// Where the files of a caller are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientFiles {
-    /// The CAs of servers; those of the system when none.
-    pub ca: Option<PathBuf>,
-    /// The certificate that servers are shown, and its key.
-    pub own: Option<(PathBuf, PathBuf)>,
-}
-
-/// What is in the files.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Contents {
-    ca: Option<Vec<u8>>,
-    own: Option<(Vec<u8>, Vec<u8>)>,
-}
+/// What to do where the system believes no CA.
+const WITHOUT_ROOTS: &str = "give the CAs of registries with --registry-tls-ca-file";
 
 /// What is used of the files.
 pub(super) struct Loaded {
@@ -101,49 +89,27 @@ pub(super) struct Loaded {
 }
 
 impl Source for ClientFiles {
-    type Contents = Contents;
+    type Contents = ClientContents;
     type Loaded = Loaded;
 
     fn named(&self) -> &Path {
-        let own = self.own.as_ref().map(|(cert, _)| cert.as_path());
-        self.ca.as_deref().or(own).unwrap_or_else(|| Path::new("the system's CA certificates"))
+        self.named()
     }
 
-    fn read_now(&self) -> Result<Contents, Bad> {
-        let pair = |(cert, key): &(PathBuf, PathBuf)| Ok((files::read(cert)?, files::read(key)?));
-        Ok(Contents {
-            ca: self.ca.as_deref().map(files::read).transpose()?,
-            own: self.own.as_ref().map(pair).transpose()?,
-        })
+    fn read_now(&self) -> Result<ClientContents, Bad> {
+        self.read()
     }
 
-    fn load(&self, contents: &Contents, clock: &Arc<dyn Clock>) -> Result<Loaded, Bad> {
-        let (roots, ca_expires) = match (&self.ca, &contents.ca) {
-            (Some(file), Some(bytes)) => {
-                let (roots, expires) = files::roots(bytes).map_err(unusable(file))?;
-                (roots, Some(expires))
-            }
-            _ => (system_roots().map_err(unusable(self.named()))?, None),
+    fn load(&self, contents: &ClientContents, clock: &Arc<dyn Clock>) -> Result<Loaded, Bad> {
+        let ca_expires = match (&self.ca, &contents.ca) {
+            (Some(file), Some(bytes)) => Some(files::roots(bytes).map_err(unusable(file))?.1),
+            _ => None,
         };
-        let time = Arc::new(Time(Arc::clone(clock)));
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .build()
-            .map_err(|error| unusable(self.named())(error.to_string()))?;
-        let builder = ClientConfig::builder_with_details(provider, time)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(self.named())(error.to_string()))?
-            .with_webpki_verifier(Arc::clone(&verifier));
-        let (mut config, read) = match (&self.own, &contents.own) {
-            (Some((cert, key)), Some((cert_bytes, key_bytes))) => {
-                let (chain, read) = files::chain(cert, cert_bytes)?;
-                let private = files::key(key_bytes).map_err(unusable(key))?;
-                let config = builder.with_client_auth_cert(chain, private);
-                (config.map_err(|error| files::mismatch(cert, key, &error))?, read)
-            }
-            _ => (builder.with_no_client_auth(), Vec::new()),
+        let (config, verifier) = self.config(contents, clock, &["h2"], WITHOUT_ROOTS)?;
+        let read = match (&self.own, &contents.own) {
+            (Some((cert, _)), Some((bytes, _))) => files::chain(cert, bytes)?.1,
+            _ => Vec::new(),
         };
-        config.alpn_protocols = vec![b"h2".to_vec()];
         let own_expires = files::first_expiry(&read);
         Ok(Loaded {
             config: Arc::new(config),
@@ -152,18 +118,6 @@ impl Source for ClientFiles {
             ca_expires,
             own_expires,
         })
-    }
-}
-
-/// The CAs that the system believes.
-fn system_roots() -> Result<RootCertStore, String> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    let (used, _) = roots.add_parsable_certificates(found.certs);
-    match (used, found.errors.first()) {
-        (0, Some(error)) => Err(format!("{error}; give the CAs of registries with --registry-tls-ca-file")),
-        (0, None) => Err("there are none; give the CAs of registries with --registry-tls-ca-file".to_owned()),
-        _ => Ok(roots),
     }
 }
 

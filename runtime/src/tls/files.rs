@@ -1,24 +1,23 @@
 //! Certificate, key and client CA of a server: as they are on disk, and as they are used.
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use mcs_core::time::{Clock, WallTime};
+pub use mcs_pem::Bad;
+use mcs_pem::{Time, certificates, key, mismatch, read, unusable};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::time_provider::TimeProvider;
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{RootCertStore, ServerConfig};
 
 use super::certificate::{Certificate, shown};
 use super::follow::Source;
 
-/// The most bytes of a file: a bundle of CAs is a tenth of it.
-const MOST_BYTES: u64 = 1024 * 1024;
+/// There is at least one in what was read as certificates.
+const NO_CERTIFICATE: &str = "it holds no certificate";
 
 /// Where the files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,35 +86,6 @@ pub(super) struct Loaded {
     pub(super) client_ca_expires: Option<WallTime>,
 }
 
-/// Why files cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum Bad {
-    /// A file cannot be read.
-    #[error("cannot read {}: {problem}", .file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// What the system says.
-        problem: io::Error,
-    },
-    /// A file is not what it should be.
-    #[error("{} cannot be used: {problem}", .file.display())]
-    Unusable {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The key belongs to another certificate.
-    #[error("the key in {} is not that of the certificate in {}", .key.display(), .cert.display())]
-    Mismatch {
-        /// The file of the certificate.
-        cert: PathBuf,
-        /// The file of the key.
-        key: PathBuf,
-    },
-}
-
 impl Source for Files {
     type Contents = Contents;
     type Loaded = Loaded;
@@ -133,8 +103,8 @@ impl Source for Files {
     }
 
     fn load(&self, contents: &Contents, clock: &Arc<dyn Clock>) -> Result<Loaded, Bad> {
-        let (chain, read) = chain(&self.cert, &contents.cert)?;
-        check_times(&read, clock.wall()).map_err(unusable(&self.cert))?;
+        let (chain, found) = chain(&self.cert, &contents.cert)?;
+        check_times(&found, clock.wall()).map_err(unusable(&self.cert))?;
         let key = key(&contents.key).map_err(unusable(&self.key))?;
 
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -160,10 +130,10 @@ impl Source for Files {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
-        let Some(certificate) = read.first().cloned() else {
+        let Some(certificate) = found.first().cloned() else {
             return Err(unusable(&self.cert)(NO_CERTIFICATE.to_owned()));
         };
-        let cert_expires = first_expiry(&read).unwrap_or(certificate.not_after);
+        let cert_expires = first_expiry(&found).unwrap_or(certificate.not_after);
         let speaking = |protocols: &[&str]| {
             let mut config = config.clone();
             config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -174,25 +144,9 @@ impl Source for Files {
     }
 }
 
-/// A file is not what it should be, for a reason that follows.
-pub(super) fn unusable(file: &Path) -> impl FnOnce(String) -> Bad {
-    let file = file.to_owned();
-    move |problem| Bad::Unusable { file, problem }
-}
-
 /// A file could not be read, since the task that should broke.
 pub(super) fn broken(file: &Path, error: tokio::task::JoinError) -> Bad {
     Bad::Unreadable { file: file.to_owned(), problem: io::Error::other(error) }
-}
-
-/// Why a key and a certificate make no pair.
-pub(super) fn mismatch(cert: &Path, key: &Path, error: &rustls::Error) -> Bad {
-    match error {
-        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            Bad::Mismatch { cert: cert.to_owned(), key: key.to_owned() }
-        }
-        other => unusable(key)(other.to_string()),
-    }
 }
 
 /// A certificate with the intermediate ones, as they are used and as they are read.
@@ -214,47 +168,15 @@ pub(super) fn first_expiry(read: &[Certificate]) -> Option<WallTime> {
     read.iter().map(|certificate| certificate.not_after).min()
 }
 
-const NO_CERTIFICATE: &str = "it holds no certificate in PEM (-----BEGIN CERTIFICATE-----)";
-
-/// The bytes of a file.
-pub(super) fn read(file: &Path) -> Result<Vec<u8>, Bad> {
-    let unreadable = |problem| Bad::Unreadable { file: file.to_owned(), problem };
-    let mut bytes = Vec::new();
-    let opened = std::fs::File::open(file).map_err(unreadable)?;
-    opened.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let problem = format!("it has more than {MOST_BYTES} bytes");
-        return Err(Bad::Unusable { file: file.to_owned(), problem });
-    }
-    Ok(bytes)
-}
-
-fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_slice_iter(bytes)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| format!("it is no PEM: {error}"))?;
-    if found.is_empty() { Err(NO_CERTIFICATE.to_owned()) } else { Ok(found) }
-}
-
-/// The key in a file.
-pub(super) fn key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
-        pem::Error::NoItemsFound => "it holds no key in PEM (-----BEGIN PRIVATE KEY-----)".to_owned(),
-        // Others may quote the file.
-        _ => "it is no PEM".to_owned(),
-    })
-}
-
 /// The CAs in a file, and when the first of them expires.
 pub(super) fn roots(bytes: &[u8]) -> Result<(RootCertStore, WallTime), String> {
-    let mut roots = RootCertStore::empty();
+    let found = certificates(bytes)?;
     let mut expires = Vec::new();
-    for der in certificates(bytes)? {
-        expires.push(Certificate::read(&der).map_err(|error| error.to_string())?.not_after);
-        roots.add(der).map_err(|error| format!("a certificate is no CA: {error}"))?;
+    for der in &found {
+        expires.push(Certificate::read(der).map_err(|error| error.to_string())?.not_after);
     }
     let first = expires.into_iter().min().ok_or_else(|| NO_CERTIFICATE.to_owned())?;
-    Ok((roots, first))
+    Ok((mcs_pem::roots(found)?, first))
 }
 
 /// A certificate that no client would take is as bad as none.
@@ -268,20 +190,4 @@ fn check_times(chain: &[Certificate], now: WallTime) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// The program's clock, as rustls asks for it.
-pub(super) struct Time(pub(super) Arc<dyn Clock>);
-
-impl fmt::Debug for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Time")
-    }
-}
-
-impl TimeProvider for Time {
-    fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.0.wall().unix_secs()).ok()?;
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
-    }
 }
