@@ -7,6 +7,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub mod hostile;
+pub mod witness;
+
+/// One MiB.
+pub const MIB: usize = 1024 * 1024;
+
 /// Longer than anything takes on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -19,8 +25,16 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program, and reads what it logs whether or not a test asks, so that it does not fill the pipe.
+    /// Starts a program, and reads what it logs whether or not a test asks, so that it does not fill the pipe. Of the
+    /// variables that programs and the AWS SDK read it has those that `command` sets, and none of this process.
     pub fn start(command: &mut Command) -> Self {
+        let given: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+        for (name, _) in std::env::vars_os() {
+            let is_read = ["DYN_", "AWS_"].iter().any(|begin| name.to_string_lossy().starts_with(begin));
+            if is_read && !given.contains(&name) {
+                command.env_remove(name);
+            }
+        }
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let (stderr, lines) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&log));

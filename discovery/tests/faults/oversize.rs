@@ -1,9 +1,11 @@
 //! O63: bodies that are too large, with and without a length: refused by the limit, of which the message has the name,
 //! and before they are held.
 
-use crate::program::{MIB, Program};
+use crate::program::Program;
 use crate::service::{ask, read_answer};
-use crate::witness::Witness;
+use crate::witness::Client;
+use mcs_runtime::testing::MIB;
+use mcs_runtime::testing::witness::Witness;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -13,7 +15,7 @@ const GROWTH: usize = 32 * MIB;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_too_large_is_refused_by_its_limit_and_what_stands_stays() {
     let program = Program::start(&[]).await;
-    let mut witness = Witness::new(&program).await;
+    let mut witness = Client::new(&program).await;
     let address = program.address;
     let attack = async move {
         for framing in ["content-length: 200000000", "transfer-encoding: chunked"] {

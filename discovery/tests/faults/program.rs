@@ -5,9 +5,6 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::process::Command;
 
-/// One MiB.
-pub(crate) const MIB: usize = 1024 * 1024;
-
 /// The program, killed when it is dropped.
 pub(crate) struct Program {
     process: Process,
@@ -18,9 +15,6 @@ impl Program {
     /// Starts it on a free port, and waits until it serves.
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_global-discovery-service"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DYN_")) {
-            command.env_remove(name);
-        }
         let process = Process::start(command.arg("--listen=127.0.0.1:0").args(flags));
         let line = process.logged("global-discovery-service starts").await;
         let address = field(&line, "listen").parse().unwrap();

@@ -2,14 +2,10 @@
 //! certificates change under load. What each certificate may register is tested in process.
 
 use crate::program::Program;
-use crate::service::{PATIENCE, ask, head, registration};
-use mcs_runtime::tls::testing::{Ca, GOOD, Issued, OVER, Secret, serial, shake};
-use std::net::SocketAddr;
+use crate::service::{ask, head, registration};
+use mcs_runtime::tls::testing::{Ca, GOOD, OVER, Secret, exchange, load, rotation, serial, shake};
 use std::process::Command;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
 
 fn flags(secret: &Secret) -> Vec<String> {
     [("cert", "tls.crt"), ("key", "tls.key"), ("client-ca-cert", "ca.crt")]
@@ -23,17 +19,10 @@ async fn start(secret: &Secret) -> Program {
     Program::start(&flags(secret).iter().map(String::as_str).collect::<Vec<_>>()).await
 }
 
-/// A registration over a connection of its own.
-async fn register(address: SocketAddr, client: &TlsConnector) -> std::io::Result<()> {
-    let exchange = async {
-        let mut stream = shake(client, TcpStream::connect(address).await?).await?;
-        let body = registration("chat").to_string();
-        stream.write_all(format!("{}{body}", head("POST", "/pools", &[], body.len())).as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(std::io::Error::other(answer)) }
-    };
-    tokio::time::timeout(PATIENCE, exchange).await.unwrap()
+/// A registration.
+fn request() -> String {
+    let body = registration("chat").to_string();
+    format!("{}{body}", head("POST", "/pools", &[], body.len()))
 }
 
 #[tokio::test]
@@ -54,11 +43,11 @@ async fn what_is_wrong_with_a_client_is_told_to_it_and_in_the_log_and_nothing_is
         (&plaintext, ca.client(Some(&own), &[]), "corrupt message", "this port is plaintext"),
     ];
     for (program, client, told, logged) in cases {
-        let refused = register(program.address, &client).await.unwrap_err().to_string();
+        let refused = exchange(&client, program.address, &request()).await.unwrap_err().to_string();
         assert!(refused.contains(told), "{logged}: {refused}");
         program.logged(logged).await;
     }
-    let refused = register(program.address, &ca.client(None, &[])).await.unwrap_err().to_string();
+    let refused = exchange(&ca.client(None, &[]), program.address, &request()).await.unwrap_err().to_string();
     assert!(
         refused.starts_with("HTTP/1.1 403") && refused.contains("no client certificate was shown"),
         "{refused}"
@@ -66,7 +55,7 @@ async fn what_is_wrong_with_a_client_is_told_to_it_and_in_the_log_and_nothing_is
     let told = (400, "this port speaks TLS: use https, not http\n".to_owned());
     assert_eq!(ask(program.address, "GET", "/pools", "").await, told);
     program.logged("does not begin with a TLS handshake").await;
-    register(program.address, &ca.client(Some(&own), &[])).await.unwrap();
+    exchange(&ca.client(Some(&own), &[]), program.address, &request()).await.unwrap();
 }
 
 #[test]
@@ -90,28 +79,8 @@ async fn certificates_change_under_load_and_bad_ones_are_told_and_not_used() {
     let program = start(&secret).await;
     let (address, client) = (program.address, ca.client(Some(&own), &[]));
 
-    let mut load = JoinSet::new();
-    for _ in 0..4 {
-        let client = client.clone();
-        // It never ends well: what fails is shown.
-        load.spawn(async move {
-            loop {
-                if let Err(error) = register(address, &client).await {
-                    return error;
-                }
-            }
-        });
-    }
-    let mismatched = Issued { key: ca.server(5).key, ..ca.server(5) };
-    let steps = [
-        (ca.server(2), "serial=02", "02"),
-        (ca.issue(&["localhost"], OVER, 3), "certificate 03 expired at 2020-01-01", "02"),
-        (ca.server(4), "serial=04", "04"),
-        (mismatched, "is not that of the certificate", "04"),
-        (Issued { cert: String::new(), ..ca.server(6) }, "it holds no certificate in PEM", "04"),
-        (ca.server(7), "serial=07", "07"),
-    ];
-    for (issued, logged, shown) in steps {
+    let mut load = load(&client, address, &request());
+    for (issued, logged, shown) in rotation(&ca) {
         secret.swap(&issued.cert, &issued.key, &clients.pem());
         program.logged(logged).await;
         let stream = shake(&client, TcpStream::connect(address).await.unwrap()).await.unwrap();

@@ -1,9 +1,11 @@
 //! Watchers that take nothing cost no memory that grows, and the others nothing.
 
-use crate::program::{MIB, Program};
+use crate::program::Program;
 use crate::service::{ask, head, registration};
-use crate::witness::Witness;
+use crate::witness::Client;
 use futures::future::join_all;
+use mcs_runtime::testing::MIB;
+use mcs_runtime::testing::witness::Witness;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;
@@ -26,7 +28,7 @@ async fn five_hundred_watchers_that_take_nothing_leave_memory_and_the_others_alo
 /// Watchers of a list of 10,000 characters a pool, of which each is changed, once they have stalled.
 async fn stalled(watchers: usize, changes: usize) {
     let program = Program::start(&[&format!("--max-streams={}", watchers + 1)]).await;
-    let mut witness = Witness::new(&program).await;
+    let mut witness = Client::new(&program).await;
     let address = program.address;
     let body = |number: usize, round: usize| {
         let mut body = registration(&format!("pool-{}", number % 300));

@@ -1,6 +1,5 @@
 //! Many connections: they are cheap, more than are allowed are told so, and all may come back at once.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -15,15 +14,13 @@ use tonic::Code;
 
 use crate::program::Program;
 use crate::started::{LIMIT, client, http, id, prod};
-use crate::witness::Witness;
-use mcs_runtime::http::testing::Raw;
+use crate::witness::Client;
+use mcs_runtime::http::testing::hold_idle;
+use mcs_runtime::testing::witness::Witness;
 
 /// The most memory of the program with all connections: 300 MB, less what an optimised one has of its own file, of which
 /// one that is not has twice as much.
 const MEMORY: usize = (300 - 12) * 1000 * 1000;
-
-/// Connections that a test opens at once, fewer than wait in the queue of a port.
-const AT_ONCE: usize = 256;
 
 /// Connections of the REST port that are left for the witness.
 const LEFT: usize = 4;
@@ -44,16 +41,15 @@ async fn ten_thousand_idle_connections_leave_the_others_served() {
     idle_connections(most).await;
 }
 
-/// Each is a client of HTTP/2 that was served once and then wants nothing, which is what lasts.
 async fn idle_connections(most: usize) {
     let program = Program::start(&[&format!("--max-connections={most}")]).await;
-    let mut witness = Witness::new(&program).await;
+    let mut witness = Client::new(&program).await;
     let (grpc, rest) = (program.grpc, program.rest);
     let attack = async move {
         let mut held = JoinSet::new();
         // The witness has one of the gRPC port, and comes and goes on the REST port.
-        open(&mut held, most - 1, grpc, "POST", RENEW).await;
-        open(&mut held, most - LEFT, rest, "GET", "/").await;
+        hold_idle(&mut held, most - 1, grpc, "POST", RENEW).await;
+        hold_idle(&mut held, most - LEFT, rest, "GET", "/").await;
         held
     };
     let (mut held, seen) = witness.sees(&program, MEMORY, attack).await;
@@ -73,7 +69,7 @@ async fn idle_connections(most: usize) {
         }
     };
     assert_eq!(tokio::time::timeout(LIMIT, refused).await.unwrap(), Err(full));
-    open(&mut held, LEFT, rest, "GET", "/").await;
+    hold_idle(&mut held, LEFT, rest, "GET", "/").await;
     let (status, body) = http(rest, "GET", "/").await;
     assert_eq!(status, "429 Too Many Requests");
     assert!(body.contains(&message), "{body}");
@@ -82,20 +78,6 @@ async fn idle_connections(most: usize) {
     program.gives_back(seen.files).await;
     witness.sees(&program, MEMORY, async {}).await;
     seen.tell(&format!("{most} idle connections on each port"));
-}
-
-async fn open(held: &mut JoinSet<()>, count: usize, address: SocketAddr, method: &str, path: &str) {
-    let ask = || async {
-        let mut raw = Raw::http2(address).await;
-        raw.ask(method, path).await;
-        raw
-    };
-    for begun in (0..count).step_by(AT_ONCE) {
-        let raws = join_all((begun..count.min(begun + AT_ONCE)).map(|_| ask()));
-        for mut raw in tokio::time::timeout(LIMIT, raws).await.unwrap() {
-            held.spawn(async move { raw.idle().await });
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,7 +107,7 @@ async fn watchers_come_back(count: usize) {
     let after = SystemClock.elapsed().since(began);
 
     // Each of them lives: it is told what happens now.
-    let mut witness = Witness::new(&program).await;
+    let mut witness = Client::new(&program).await;
     let ((), seen) = witness.sees(&program, MEMORY, async {}).await;
     let told = watches
         .iter_mut()

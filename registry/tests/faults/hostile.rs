@@ -7,48 +7,23 @@ use mcs_core::version::{Sum, Version};
 use mcs_proto::pb;
 use mcs_proto::pb::imports_client::ImportsClient;
 use mcs_proto::pb::members_client::MembersClient;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use mcs_runtime::testing::hostile::{TEXTS, is_control, look_at, refuses};
 use tonic::transport::Endpoint;
 
 use crate::program::Program;
-use crate::started::{LIMIT, http};
-
-/// Would begin a line of its own in a log, colour a terminal, and be another path, header or label.
-const HOSTILE: [&str; 9] = [
-    "evil\nevil registry starts",
-    "evil\r\nevil: 1",
-    "evil\u{1b}[31m\u{7}",
-    "evil\0",
-    "evil\u{85}\u{9b}31m",
-    "evil\"} 1\nevil_total{x=\"",
-    "../../evil",
-    "%2e%2e%2fevil%0d%0aevil",
-    "еvil\u{202e}",
-];
+use crate::started::http;
 
 #[tokio::test]
 async fn what_is_hostile_makes_no_line_of_a_log_and_no_label_of_a_metric() {
     for format in ["text", "json"] {
         let program = Program::start(&["--log-level=debug", &format!("--log-format={format}")]).await;
-        for hostile in HOSTILE {
+        for hostile in TEXTS {
             over_grpc(program.grpc, hostile).await;
             over_rest(program.rest, hostile).await;
         }
         let (_, metrics) = http(program.admin, "GET", "/metrics").await;
-        assert!(!metrics.contains("vil"), "{metrics}");
-        for line in program.log() {
-            let begins_as_ours =
-                if format == "json" { line.starts_with("{\"") } else { line.starts_with("20") };
-            assert!(begins_as_ours, "a line was made: {line}");
-            assert!(!line.contains(is_control), "raw control characters: {line:?}");
-        }
+        look_at(&program, format, &metrics);
     }
-}
-
-/// What a terminal obeys, or shows otherwise than it is.
-fn is_control(char: char) -> bool {
-    char.is_control() || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// In each field in turn that a log, an answer or a metric may name.
@@ -86,18 +61,11 @@ async fn over_grpc(grpc: SocketAddr, hostile: &str) {
 
 /// In the path, the query, the method and a header, as it is.
 async fn over_rest(rest: SocketAddr, hostile: &str) {
-    for head in [
+    let heads = [
         format!("GET /v1/clustersets/{hostile}/clusters HTTP/1.1"),
         format!("GET /v1/clustersets/prod/imports?pageToken={hostile} HTTP/1.1"),
         format!("{hostile} /v1/clustersets/prod/imports HTTP/1.1"),
         format!("PUT /v1/clustersets/prod/clusters/east HTTP/1.1\r\ncontent-type: {hostile}"),
-    ] {
-        let mut stream = TcpStream::connect(rest).await.unwrap();
-        let request = format!("{head}\r\nhost: test\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        // Some are no HTTP, and are closed without an answer or with a reset.
-        let _ = tokio::time::timeout(LIMIT, stream.read_to_end(&mut answer)).await.unwrap();
-        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{head:?} is served");
-    }
+    ];
+    refuses(rest, heads).await;
 }

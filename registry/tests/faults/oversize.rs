@@ -22,9 +22,11 @@ use tonic::client::GrpcService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::program::{MIB, Program};
+use crate::program::Program;
 use crate::started::{LIMIT, client, endpoints, key, member, prod, put, registration, spec};
-use crate::witness::Witness;
+use crate::witness::Client;
+use mcs_runtime::testing::MIB;
+use mcs_runtime::testing::witness::Witness;
 
 /// The most that the program's memory may grow: 400,000 endpoints, the most that are read of one export before it is
 /// refused, and what the allocator keeps.
@@ -69,7 +71,7 @@ where
     A: Future<Output = ()> + Send + 'static,
 {
     let program = Program::start(&[]).await;
-    let mut witness = Witness::new(&program).await;
+    let mut witness = Client::new(&program).await;
     let east = client(program.grpc);
     let as_member = member("east", "uid-of-east");
     let register = registration(&as_member, Version::new(1, 1), Sum::EMPTY);

@@ -6,9 +6,6 @@ use std::process::Command;
 
 use mcs_runtime::testing::{Process, field};
 
-/// One MiB.
-pub(crate) const MIB: usize = 1024 * 1024;
-
 /// The program, killed when it is dropped.
 pub(crate) struct Program {
     process: Process,
@@ -56,10 +53,6 @@ impl Program {
         [grpc, rest, admin]: [SocketAddr; 3],
     ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcs-registry"));
-        let is_ours = |name: &str| name.starts_with("DYN_MCS_") || name.starts_with("AWS_");
-        for (name, _) in std::env::vars().filter(|(name, _)| is_ours(name)) {
-            command.env_remove(name);
-        }
         command.envs(environment.iter().cloned());
         for (flag, address) in [("grpc", grpc), ("rest", rest), ("admin", admin)] {
             command.arg(format!("--{flag}-listen={address}"));

@@ -9,10 +9,8 @@ use hyper_util::rt::TokioIo;
 use mcs_proto::pb;
 use mcs_proto::pb::imports_client::ImportsClient;
 use mcs_proto::pb::members_client::MembersClient;
-use mcs_runtime::tls::testing::{Ca, GOOD, Issued, OVER, Secret, serial, shake};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use mcs_runtime::tls::testing::{Ca, GOOD, OVER, Secret, exchange, load, rotation, serial, shake};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
@@ -20,6 +18,10 @@ use crate::program::Program;
 use crate::started::{LIMIT, http};
 
 const CLUSTERS: &str = "/v1/clustersets/prod/clusters";
+
+/// A list.
+const REQUEST: &str =
+    "GET /v1/clustersets/prod/clusters HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
 async fn what_is_wrong_with_a_client_is_told_to_it_and_in_the_log_and_nothing_is_served() {
@@ -41,14 +43,14 @@ async fn what_is_wrong_with_a_client_is_told_to_it_and_in_the_log_and_nothing_is
         (&plaintext, ca.client(Some(&own), &[]), "corrupt message", "this port is plaintext"),
     ];
     for (program, client, told, logged) in cases {
-        let refused = get(program.rest, &client).await.unwrap_err().to_string();
+        let refused = exchange(&client, program.rest, REQUEST).await.unwrap_err().to_string();
         assert!(refused.contains(told), "{logged}: {refused}");
         program.logged(logged).await;
     }
     let (status, text) = http(program.rest, "GET", CLUSTERS).await;
     assert_eq!((&*status, &*text), ("400 Bad Request", "this port speaks TLS: use https, not http\n"));
     program.logged("does not begin with a TLS handshake").await;
-    get(program.rest, &ca.client(Some(&own), &[])).await.unwrap();
+    exchange(&ca.client(Some(&own), &[]), program.rest, REQUEST).await.unwrap();
 }
 
 #[test]
@@ -85,29 +87,9 @@ async fn certificates_change_under_load_and_bad_ones_are_told_and_not_used() {
     };
     let mut watch = ImportsClient::new(channel.clone()).watch(watch).await.unwrap().into_inner();
 
-    let mut load = JoinSet::new();
-    for _ in 0..4 {
-        let client = client.clone();
-        // It never ends well: what fails is shown.
-        load.spawn(async move {
-            loop {
-                if let Err(error) = get(rest, &client).await {
-                    return error;
-                }
-            }
-        });
-    }
+    let mut load = load(&client, rest, REQUEST);
     let both = ca.client(Some(&own), &["h2", "http/1.1"]);
-    let mismatched = Issued { key: ca.server(5).key, ..ca.server(5) };
-    let steps = [
-        (ca.server(2), "serial=02", "02"),
-        (ca.issue(&["localhost"], OVER, 3), "certificate 03 expired at 2020-01-01", "02"),
-        (ca.server(4), "serial=04", "04"),
-        (mismatched, "is not that of the certificate", "04"),
-        (Issued { cert: String::new(), ..ca.server(6) }, "it holds no certificate in PEM", "04"),
-        (ca.server(7), "serial=07", "07"),
-    ];
-    for (issued, logged, shown) in steps {
+    for (issued, logged, shown) in rotation(&ca) {
         secret.swap(&issued.cert, &issued.key, &clients.pem());
         program.logged(logged).await;
         for address in [program.rest, program.grpc] {
@@ -152,19 +134,6 @@ fn flags(secret: &Secret) -> Vec<String> {
         .map(|(flag, name)| format!("--tls-{flag}-file={}", secret.path(name).display()))
         .chain(["--log-level=debug".to_owned()])
         .collect()
-}
-
-/// A list over a connection of its own.
-async fn get(rest: SocketAddr, client: &TlsConnector) -> std::io::Result<()> {
-    let exchange = async {
-        let mut stream = shake(client, TcpStream::connect(rest).await?).await?;
-        let request = format!("GET {CLUSTERS} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        if answer.starts_with("HTTP/1.1 200 OK") { Ok(()) } else { Err(std::io::Error::other(answer)) }
-    };
-    tokio::time::timeout(LIMIT, exchange).await.unwrap()
 }
 
 async fn channel(grpc: SocketAddr, client: &Arc<TlsConnector>) -> Channel {

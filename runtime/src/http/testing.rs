@@ -7,8 +7,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use crate::testing::LIMIT;
+
+pub mod floods;
+pub mod slow;
 
 /// The type of a DATA frame.
 pub const DATA: u8 = 0;
@@ -59,6 +63,28 @@ pub fn headers(method: &str, path: &str) -> Vec<u8> {
 /// A slow client says something every so often.
 const DRIP: Duration = Duration::from_secs(1);
 
+/// Connections that are opened at once, fewer than wait in the queue of a port.
+const AT_ONCE: usize = 256;
+
+/// Opens connections of HTTP/2 that are served once and then want nothing, which is what lasts; they live in `held`.
+pub async fn hold_idle(held: &mut JoinSet<()>, count: usize, address: SocketAddr, method: &str, path: &str) {
+    let (method, path) = (method.to_owned(), path.to_owned());
+    for begun in (0..count).step_by(AT_ONCE) {
+        let mut opening = JoinSet::new();
+        for _ in begun..count.min(begun + AT_ONCE) {
+            let (method, path) = (method.clone(), path.clone());
+            opening.spawn(async move {
+                let mut raw = Raw::http2(address).await;
+                raw.ask(&method, &path).await;
+                raw
+            });
+        }
+        for mut raw in tokio::time::timeout(LIMIT, opening.join_all()).await.unwrap() {
+            held.spawn(async move { raw.idle().await });
+        }
+    }
+}
+
 /// A connection.
 pub struct Raw {
     stream: TcpStream,
@@ -81,8 +107,13 @@ impl Raw {
     /// Connects, and begins HTTP/2.
     pub async fn http2(address: SocketAddr) -> Self {
         let mut raw = Self::connect(address).await;
-        raw.send(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
+        raw.begin_http2().await;
         raw
+    }
+
+    /// Begins HTTP/2.
+    async fn begin_http2(&mut self) {
+        self.send(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
     }
 
     /// Sends this, and says whether the connection still takes it.

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -14,11 +16,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::Files;
+
+/// Longer than anything takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A CA that signs for servers and clients.
 pub struct Ca {
@@ -147,6 +154,50 @@ impl Secret {
         std::os::unix::fs::symlink(&version, self.path("..new")).unwrap();
         std::fs::rename(self.path("..new"), self.path("..data")).unwrap();
     }
+}
+
+/// Certificates as a careless hand changes them, each with what the program logs of it, and the serial number of the one
+/// that it shows then.
+pub fn rotation(ca: &Ca) -> [(Issued, &'static str, &'static str); 6] {
+    [
+        (ca.server(2), "serial=02", "02"),
+        (ca.issue(&["localhost"], OVER, 3), "certificate 03 expired at 2020-01-01", "02"),
+        (ca.server(4), "serial=04", "04"),
+        (Issued { key: ca.server(5).key, ..ca.server(5) }, "is not that of the certificate", "04"),
+        (Issued { cert: String::new(), ..ca.server(6) }, "it holds no certificate in PEM", "04"),
+        (ca.server(7), "serial=07", "07"),
+    ]
+}
+
+/// One request over a connection of its own.
+///
+/// # Errors
+/// What the client makes of the handshake, or an answer that is not 200.
+pub async fn exchange(client: &TlsConnector, address: SocketAddr, request: &str) -> std::io::Result<()> {
+    let exchange = async {
+        let mut stream = shake(client, TcpStream::connect(address).await?).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(std::io::Error::other(answer)) }
+    };
+    tokio::time::timeout(LIMIT, exchange).await.unwrap()
+}
+
+/// Sends a request again and again, over four connections at once, until one fails; that one is given.
+pub fn load(client: &TlsConnector, address: SocketAddr, request: &str) -> JoinSet<std::io::Error> {
+    let mut load = JoinSet::new();
+    for _ in 0..4 {
+        let (client, request) = (client.clone(), request.to_owned());
+        load.spawn(async move {
+            loop {
+                if let Err(error) = exchange(&client, address, &request).await {
+                    return error;
+                }
+            }
+        });
+    }
+    load
 }
 
 /// Shakes hands with the server at the other end as `localhost`.
