@@ -6,7 +6,7 @@
 mod table;
 
 use crate::registrations::Storage;
-use crate::{Config, Discovery, http, wire};
+use crate::{Config, Discovery, Sources, http, wire};
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use mcs_core::ids::{ClusterId, IdProblem, check_dns_label};
@@ -15,6 +15,7 @@ use mcs_core::pools::{Lease, ReplicaId, RouterReplica};
 use mcs_runtime::args::{Check, Listen, LogArgs};
 use mcs_runtime::clock::SystemClock;
 use mcs_runtime::files::{fitting_connections, raise_open_files};
+use mcs_runtime::http::BRINGS_WITHIN;
 use mcs_runtime::shutdown::Shutdown;
 use mcs_runtime::{logs, program, tls};
 use std::fmt;
@@ -39,9 +40,10 @@ pub const DYNAMODB_HEADING: &str = "Only with --registration-storage=dynamodb";
 const CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
 /// The body of a request may take this long; far more than one within the limit needs.
 const REQUEST: Duration = Duration::from_secs(30);
-/// A client may be silent on its connection for two heartbeats, so that relays keep theirs, within these bounds: ten
-/// seconds are enough for the head of a request, and after a minute another connection costs less than an idle one.
-const SILENCE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(60);
+/// A client may be silent on its connection for nearly two heartbeats, so that relays keep theirs, within these bounds:
+/// what is enough for the head of a request, which with the default interval it is exactly; and after a minute another
+/// connection costs less than an idle one.
+const SILENCE: RangeInclusive<Duration> = BRINGS_WITHIN..=Duration::from_secs(60);
 /// Files beside the connections: the listener, those who are told that there is no room, the watch of EndpointSlices,
 /// and what the process itself has open.
 const OTHER_FILES: usize = 256;
@@ -159,8 +161,9 @@ pub struct ServerArgs {
     /// Address of the HTTP API, with health and metrics. The default serves both address families
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
     pub listen: Listen,
-    /// The most bytes of a request's body. The default is far above what a registration needs
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    /// The most bytes of a request's body, at most the 64 MiB that all bodies under way hold together. The default is far
+    /// above what a registration needs
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=http::HELD_BYTES as u64))]
     pub max_body_bytes: u64,
     /// The most connections at once; further ones are told so. The default holds two relays of 2,000 pools
     #[arg(long, value_name = "COUNT", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -373,24 +376,23 @@ impl Args {
             registration_storage = %registration_storage,
             "global-discovery-service starts"
         );
-        let discovery = match naming {
-            None => {
-                Discovery::Registrations(given.router.into_iter().map(|RouterArg(replica)| replica).collect())
-            }
-            Some(naming) => {
-                let services = Box::new(slices.services().map_err(anyhow::Error::msg)?);
-                Discovery::Slices { naming, services, client: mcs_runtime::kube::client().await? }
-            }
-        };
-        let storage = match registration_storage {
-            RegistrationStorage::Memory => Storage::Memory,
-            RegistrationStorage::DynamoDb => Storage::DynamoDb(table.connect().await?),
-        };
+        let sources = Box::pin(async move {
+            let discovery = match naming {
+                None => Discovery::Registrations(given.router.into_iter().map(|router| router.0).collect()),
+                Some(naming) => {
+                    let services = Box::new(slices.services().map_err(anyhow::Error::msg)?);
+                    Discovery::Slices { naming, services, client: mcs_runtime::kube::client().await? }
+                }
+            };
+            let storage = match registration_storage {
+                RegistrationStorage::Memory => Storage::Memory,
+                RegistrationStorage::DynamoDb => Storage::DynamoDb(table.connect().await?),
+            };
+            anyhow::Ok(Sources { discovery, storage })
+        });
         let most = usize::try_from(server.max_connections)?;
-        let heartbeats = Duration::from_secs(leases.heartbeat_interval_secs) * 2;
+        let heartbeats = Duration::from_secs(leases.heartbeat_interval_secs) * 9 / 5;
         let config = Config {
-            discovery,
-            storage,
             lease: Lease {
                 duration: Duration::from_secs(leases.lease_duration_secs),
                 heartbeat_interval: Duration::from_secs(leases.heartbeat_interval_secs),
@@ -411,7 +413,7 @@ impl Args {
             tls: tls.files().map_err(anyhow::Error::msg)?,
             drain_delay: Duration::from_secs(server.drain_delay_secs),
         };
-        crate::serve(config, Arc::new(SystemClock), listener, shutdown.watch()).await?;
+        crate::serve(config, sources, Arc::new(SystemClock), listener, shutdown.watch()).await?;
         tracing::info!("global-discovery-service ended");
         Ok(())
     }

@@ -23,8 +23,6 @@ pub mod openapi;
 mod routes;
 mod tag;
 
-pub use caller::Caller;
-
 use crate::driver::Driver;
 use crate::metrics::Metrics;
 use crate::registrations::Registrar;
@@ -38,16 +36,17 @@ use axum::extract::{Request, State};
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderMap, HeaderValue, Method, Version};
 use axum::response::{IntoResponse, Response};
+use caller::{may_ask, may_register};
 use mcs_core::pools::Lease;
 use mcs_core::time::Clock;
 use mcs_runtime::admin;
-use mcs_runtime::http::{Budget, Peer, Port, StreamPlace, Streams};
+use mcs_runtime::http::{Budget, Caller, Peer, Port, StreamPlace, Streams, allows};
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tls::Tls;
 use prometheus::Registry;
 use routes::{Call, Route};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tag::Tags;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -55,9 +54,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 /// The document that `/openapi.json` answers with; `make openapi` makes it.
 const OPENAPI: &str = include_str!("../../docs/openapi-discovery.json");
 
-/// What the bodies of requests under way hold together: 64 of the largest, or more registrations than relays send at
-/// once.
-const HELD_BYTES: usize = 64 * 1024 * 1024;
+/// What the bodies of requests under way hold together, until they are answered: 64 of the largest that there may be by
+/// default, or more registrations than relays send at once. None may be larger.
+pub(crate) const HELD_BYTES: usize = 64 * 1024 * 1024;
 
 /// What clients may do.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +74,7 @@ pub struct Limits {
 /// What the handlers work on. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
-    driver: Arc<Driver>,
-    registrar: Registrar,
+    opened: Arc<OnceLock<Opened>>,
     ready: Ready,
     registry: Registry,
     metrics: Metrics,
@@ -88,12 +86,14 @@ pub struct App {
     streams: Streams,
 }
 
+/// Whose lists are answered, and by whom pools are registered.
+struct Opened {
+    driver: Arc<Driver>,
+    registrar: Registrar,
+}
+
 /// What [`App::new`] needs.
 pub struct Parts {
-    /// Whose lists are answered.
-    pub driver: Arc<Driver>,
-    /// By whom pools are registered.
-    pub registrar: Registrar,
     /// What is still waited for.
     pub ready: Ready,
     /// What `/metrics` tells.
@@ -109,14 +109,14 @@ pub struct Parts {
 }
 
 impl App {
-    /// Handlers within `limits`. `process` is a number that no other process has, so that the tags of two never meet.
+    /// Handlers within `limits`, which say that the process lives, and have nothing to list before
+    /// [`open`](Self::open). `process` is a number that no other process has, so that the tags of two never meet.
     pub fn new(parts: Parts, limits: Limits, process: u64) -> Self {
-        let Parts { driver, registrar, ready, registry, metrics, lease, clock, drain } = parts;
+        let Parts { ready, registry, metrics, lease, clock, drain } = parts;
         let bodies =
             body::Bounds { most: limits.body, time: limits.request, together: Budget::new(HELD_BYTES) };
         Self {
-            driver,
-            registrar,
+            opened: Arc::default(),
             ready,
             registry,
             metrics,
@@ -127,6 +127,11 @@ impl App {
             bodies,
             streams: Streams::new(limits.streams),
         }
+    }
+
+    /// From now on the lists of `driver` are answered, and `registrar` takes registrations; the first call counts.
+    pub fn open(&self, driver: Arc<Driver>, registrar: Registrar) {
+        let _ = self.opened.set(Opened { driver, registrar });
     }
 }
 
@@ -177,15 +182,15 @@ impl App {
     async fn answer(&self, routes: &'static [Route], request: Request) -> Result<(Response, bool), Error> {
         let caller = Caller::of(request.extensions());
         let is_probe = routes.iter().any(|route| route.call.is_probe());
-        caller.may_ask(is_probe && matches!(*request.method(), Method::GET | Method::HEAD))?;
-        if !is_probe && !self.driver.has_view() {
-            return Err(Error::NoView);
+        may_ask(&caller, is_probe && matches!(*request.method(), Method::GET | Method::HEAD))?;
+        if !is_probe {
+            self.opened()?;
         }
         if routes.is_empty() {
             return Err(Error::NoRoute);
         }
         if *request.method() == Method::OPTIONS {
-            return Ok((answer::allows(&routes::allowed(routes)), false));
+            return Ok((allows(&routes::allowed(routes)), false));
         }
         let is_head = *request.method() == Method::HEAD;
         let wanted = if is_head { &Method::GET } else { request.method() };
@@ -194,27 +199,32 @@ impl App {
         };
         if route.call == Call::Register {
             let body = self.bodies.read(request.into_body()).await?;
-            let registered = self.register(&caller, &body).await;
+            let registered = self.register(&caller, &body.bytes).await;
             return Ok((registered.map_or_else(Error::into_response, answer::json), true));
         }
         let response = self.get(route.call, request.headers(), is_head)?;
         Ok((if is_head { answer::head(response) } else { response }, false))
     }
 
+    /// What is served, once there is a view of it.
+    fn opened(&self) -> Result<&Opened, Error> {
+        self.opened.get().filter(|opened| opened.driver.has_view()).ok_or(Error::NoView)
+    }
+
     async fn register(&self, caller: &Caller, body: &[u8]) -> Result<Bytes, Error> {
         let registration = wire::registration(body)?;
-        caller.may_register(&registration.key)?;
-        self.registrar.register(registration).await?;
+        may_register(caller, &registration.key)?;
+        self.opened()?.registrar.register(registration).await?;
         Ok(self.lease.clone())
     }
 
     fn get(&self, call: Call, headers: &HeaderMap, is_head: bool) -> Result<Response, Error> {
         match call {
-            Call::ListPools => self.list("pools", self.driver.pools(), headers),
-            Call::ListRouters => self.list("routers", self.driver.routers(), headers),
+            Call::ListPools => self.list("pools", self.opened()?.driver.pools(), headers),
+            Call::ListRouters => self.list("routers", self.opened()?.driver.routers(), headers),
             Call::WatchPools | Call::WatchRouters if is_head => Ok(answer::events(axum::body::Body::empty())),
-            Call::WatchPools => self.watch("pools", self.driver.pools()),
-            Call::WatchRouters => self.watch("routers", self.driver.routers()),
+            Call::WatchPools => self.watch("pools", self.opened()?.driver.pools()),
+            Call::WatchRouters => self.watch("routers", self.opened()?.driver.routers()),
             Call::Ready => self.readiness(),
             Call::Live => Ok(answer::json(answer::OK)),
             Call::Metrics => Ok(admin::exposition(&self.registry)),

@@ -27,6 +27,7 @@ pub mod shown;
 pub mod watch;
 pub mod wire;
 
+use futures::FutureExt;
 use mcs_core::pools::directory::{Directory, Source};
 use mcs_core::pools::naming::{Naming, Services};
 use mcs_core::pools::{Lease, RouterReplica};
@@ -36,6 +37,8 @@ use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Drain;
 use mcs_runtime::tasks::Tasks;
 use mcs_runtime::tls::{self, Tls};
+use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -62,13 +65,18 @@ pub enum Discovery {
     },
 }
 
-/// What [`serve`] needs to know.
+/// What is served. It may have to be looked for.
 #[derive(Clone)]
-pub struct Config {
+pub struct Sources {
     /// Where pools come from.
     pub discovery: Discovery,
     /// Where registrations are kept.
     pub storage: Storage,
+}
+
+/// What [`serve`] needs to know.
+#[derive(Clone)]
+pub struct Config {
     /// What a registration is granted.
     pub lease: Lease,
     /// The most pools that may be registered.
@@ -90,30 +98,35 @@ pub enum Failed {
     /// A certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::Bad),
+    /// What is to be served could not be found.
+    #[error(transparent)]
+    Sources(Box<dyn Error + Send + Sync>),
     /// A task ended that has no end of its own.
     #[error(transparent)]
     Task(#[from] mcs_runtime::tasks::Ended),
 }
 
-/// Serves until the drain is over.
+/// Serves what `sources` finds until the drain is over.
 ///
-/// The listener answers at once; until the first view is there, all but `/livez` is 503.
+/// The listener answers at once; until the first view is there, all but `/livez` is 503. A region or an API server that is
+/// looked for may take seconds.
 ///
 /// # Errors
 /// Why it could not start, or which task ended too early.
-pub async fn serve(
+pub async fn serve<E: Into<Box<dyn Error + Send + Sync>>>(
     config: Config,
+    sources: impl Future<Output = Result<Sources, E>>,
     clock: Arc<dyn Clock>,
     listener: TcpListener,
     shutdown: Drain,
 ) -> Result<(), Failed> {
-    let Config { discovery, storage, lease, most_pools, http: limits, tls: files, drain_delay } = config;
+    let Config { lease, http: limits, drain_delay, .. } = config;
     let registry = mcs_runtime::metrics::registry(metrics::PREFIX)?;
     let metrics = metrics::Metrics::register(&registry)?;
-    let tls = match files {
+    let tls = match &config.tls {
         Some(files) => {
             // Probes of a node have no certificate.
-            let files = tls::Files { lets_in_without: true, ..files };
+            let files = tls::Files { lets_in_without: true, ..files.clone() };
             let counted = tls::Metrics::register(&registry, metrics::PREFIX, &[metrics::PORT])?;
             Some(Tls::load(files, clock.clone(), counted)?)
         }
@@ -121,6 +134,65 @@ pub async fn serve(
     };
 
     let ready = Ready::new(shutdown.clone());
+    let parts = http::Parts {
+        ready: ready.clone(),
+        registry: registry.clone(),
+        metrics: metrics.clone(),
+        lease,
+        clock: clock.clone(),
+        drain: shutdown.clone(),
+    };
+    let app = http::App::new(parts, limits, rand::random());
+    let port = http::port(app.clone(), limits, tls.clone());
+    let mut tasks = Tasks::new();
+    if let Some(tls) = tls {
+        tasks.spawn_background("certificates", tls.follow());
+    }
+    let (draining, ticking) = (shutdown.draining_owned(), clock.clone());
+    let stop = async move {
+        draining.await;
+        let end = ticking.elapsed() + drain_delay;
+        sleep_until(&*ticking, Some(end)).await;
+    };
+    let http = port.serve(listener, stop);
+
+    let view = ready.wait_for("what lists are made of");
+    let mut sources = pin!(sources);
+    let begin = |found: Result<Sources, E>, tasks: &mut Tasks| {
+        let sources = found.map_err(|error| Failed::Sources(error.into()))?;
+        let (driver, registrar) = begin(sources, &config, clock, &registry, metrics, &ready, tasks)?;
+        app.open(driver, registrar);
+        view.ready();
+        Ok::<(), Failed>(())
+    };
+    // Where nothing is to be looked for, the first request is served.
+    if let Some(found) = sources.as_mut().now_or_never() {
+        begin(found, &mut tasks)?;
+        tasks.spawn("http", http);
+    } else {
+        tasks.spawn("http", http);
+        tokio::select! {
+            found = sources => begin(found, &mut tasks)?,
+            () = shutdown.draining() => {}
+        }
+    }
+    let grace = drain_delay + limits.listener.grace + LAST_TASKS;
+    tasks.run(&shutdown, grace).await?;
+    Ok(())
+}
+
+/// Begins to look at what is served: whose lists there are, and by whom pools are registered.
+fn begin(
+    sources: Sources,
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    registry: &prometheus::Registry,
+    metrics: metrics::Metrics,
+    ready: &Ready,
+    tasks: &mut Tasks,
+) -> Result<(Arc<driver::Driver>, Registrar), Failed> {
+    let Sources { discovery, storage } = sources;
+    let Config { lease, most_pools, .. } = *config;
     let (source, watched) = match discovery {
         Discovery::Registrations(replicas) => (Source::Registrations(replicas), None),
         Discovery::Slices { naming, services, client } => {
@@ -134,44 +206,20 @@ pub async fn serve(
     let table = match storage {
         Storage::Memory => None,
         Storage::DynamoDb(config) => {
-            Some(Arc::new(Table::new(config, lease, driver.clone(), clock.clone(), &registry)?))
+            Some(Arc::new(Table::new(config, lease, driver.clone(), clock.clone(), registry)?))
         }
     };
     let registrar = table.clone().map_or_else(|| Registrar::Memory(driver.clone()), Registrar::DynamoDb);
     registry.register(Box::new(metrics::Sizes::new(driver.clone())?))?;
 
-    let mut tasks = Tasks::new();
     tasks.spawn_background("timers", driver.clone().run_timers());
     if let Some(table) = table {
         let view = ready.wait_for("first view of the table of registrations");
         tasks.spawn_background("reads of the table", table.run(view));
     }
     if let Some((naming, client)) = watched {
-        let watch = watch::SliceWatch::new(client, naming, driver.clone(), clock.clone(), metrics.clone());
+        let watch = watch::SliceWatch::new(client, naming, driver.clone(), clock, metrics);
         tasks.spawn_background("watch of EndpointSlices", watch.run());
     }
-    if let Some(tls) = tls.clone() {
-        tasks.spawn_background("certificates", tls.follow());
-    }
-    let parts = http::Parts {
-        driver,
-        registrar,
-        ready,
-        registry,
-        metrics,
-        lease,
-        clock: clock.clone(),
-        drain: shutdown.clone(),
-    };
-    let port = http::port(http::App::new(parts, limits, rand::random()), limits, tls);
-    let draining = shutdown.draining_owned();
-    let stop = async move {
-        draining.await;
-        let end = clock.elapsed() + drain_delay;
-        sleep_until(&*clock, Some(end)).await;
-    };
-    tasks.spawn("http", port.serve(listener, stop));
-    let grace = drain_delay + limits.listener.grace + LAST_TASKS;
-    tasks.run(&shutdown, grace).await?;
-    Ok(())
+    Ok((driver, registrar))
 }

@@ -37,12 +37,32 @@ pub enum Registrar {
     DynamoDb(Arc<dynamodb::Table>),
 }
 
+/// What a relay is told of a table that did not take its registration: nothing of tables and accounts, which the log has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreFault {
+    /// Nothing came in time.
+    #[error("does not answer in time")]
+    TimedOut,
+    /// There is no connection.
+    #[error("cannot be reached")]
+    Away,
+    /// It is asked too much.
+    #[error("takes no more at the moment")]
+    Throttled,
+    /// It takes none from this service.
+    #[error("refuses the service, whose log says why")]
+    Refused,
+    /// The call ended before it was over.
+    #[error("was not asked to its end")]
+    Unasked,
+}
+
 /// Why a registration was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotKept {
     /// The store did not take it; why is in the log.
     #[error("the registration is not kept, register again on the next heartbeat: the table {0}")]
-    Store(&'static str),
+    Store(StoreFault),
     /// There are as many pools as there may be.
     #[error("{} pools are registered, the most that there may be (--max-pools): those that are go on", .0.most)]
     Full(#[from] Full),

@@ -16,7 +16,7 @@ use mcs_proto::pb;
 use prost::Message;
 use tonic::Status;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Remover, Writer, described};
 use crate::error::{Error, Excess};
 use crate::lists::{List, Page};
 use crate::service::{Service, Written};
@@ -36,7 +36,7 @@ pub(crate) async fn register(
     request: pb::RegisterRequest,
 ) -> Result<pb::RegisterResponse, Error> {
     let (member, registration) = read_registration(request)?;
-    let registered = service.register(&caller.writer(member)?, registration).await?;
+    let registered = service.register(&Writer::called_by(caller, member)?, registration).await?;
     Ok(pb::RegisterResponse {
         epoch: service.epoch().0.to_be_bytes().to_vec(),
         lease_duration: Some(service.lease().into()),
@@ -51,7 +51,7 @@ pub(crate) fn renew(
     caller: &Caller,
     request: pb::RenewRequest,
 ) -> Result<pb::RenewResponse, Error> {
-    let writer = caller.writer(Member::read(request.clusterset, request.cluster, request.uid)?)?;
+    let writer = Writer::called_by(caller, Member::read(request.clusterset, request.cluster, request.uid)?)?;
     let report = read_report(request.held_imports, request.refused_exports)?;
     let renewed = service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?, report)?;
     let degraded = service.is_degraded_in(&writer.member().clusterset);
@@ -74,7 +74,7 @@ pub(crate) fn get_registry(service: &Service, caller: &Caller) -> pb::GetRegistr
         lease_duration: Some(service.lease().into()),
         degraded: service.is_degraded(),
         shared_store: service.shares_store(),
-        caller: caller.described(),
+        caller: described(caller),
         clustersets: service.begun().iter().map(ToString::to_string).collect(),
     }
 }
@@ -88,7 +88,7 @@ pub(crate) async fn write(
     let mut first =
         requests.next().await.transpose()?.ok_or_else(|| Refusal::missing("the first message"))?;
     let (member, version) = read_write_head(&mut first)?;
-    let writer = caller.writer(member)?;
+    let writer = Writer::called_by(caller, member)?;
     service.count_write(&writer)?;
     let (mut reader, mut ops) = (OpReader::default(), Vec::new());
     let (most, mut bytes) = (most_names(service).min(MAX_CHANGES), 0);
@@ -127,7 +127,7 @@ pub(crate) async fn remove_cluster(
     };
     let uid = read(request.uid, "uid")?;
     let only = read(request.only_uid, "only_uid")?;
-    let remover = caller.remover(clusterset, cluster)?;
+    let remover = Remover::called_by(caller, clusterset, cluster)?;
     let removed = service.remove(&remover, uid.as_ref(), only.as_ref(), request.force).await?;
     let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
     Ok(pb::RemoveClusterResponse { exports: count(removed.exports), endpoints: count(removed.endpoints) })

@@ -9,7 +9,7 @@ use mcs_core::ids::{ClusterId, ClusterUid};
 use mcs_core::registry::{MAX_EXPORTS, Refused};
 use mcs_core::validate::Refusal;
 use mcs_proto::status;
-use mcs_runtime::http::{Crowded, NoPlace, TooSlow};
+use mcs_runtime::http::{Crowded, Cut, NoPlace, NotWhole, TooSlow};
 use tonic::{Code, Status};
 
 use crate::caller::Denied;
@@ -209,17 +209,7 @@ impl Error {
 
     /// Why the body of a request cannot be read on, where this process ended it.
     pub(crate) fn of_body(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
-        let mut cause = Some(error);
-        while let Some(error) = cause {
-            if let Some(slow) = error.downcast_ref::<TooSlow>() {
-                return Some(Self::TooSlow(*slow));
-            }
-            if let Some(crowded) = error.downcast_ref::<Crowded>() {
-                return Some(Self::Crowded(*crowded));
-            }
-            cause = error.source();
-        }
-        None
+        Cut::of(error).map(Self::from)
     }
 
     /// The limit that was hit.
@@ -249,6 +239,25 @@ impl Error {
             | Self::NoRoute
             | Self::NoMethod { .. }
             | Self::Draining => None,
+        }
+    }
+}
+
+impl From<Cut> for Error {
+    fn from(cut: Cut) -> Self {
+        match cut {
+            Cut::TooSlow(slow) => Self::TooSlow(slow),
+            Cut::Crowded(crowded) => Self::Crowded(crowded),
+        }
+    }
+}
+
+impl From<NotWhole> for Error {
+    fn from(why: NotWhole) -> Self {
+        match why {
+            NotWhole::TooLarge { most } => Self::TooLarge { most },
+            NotWhole::Cut(cut) => cut.into(),
+            NotWhole::Broken { .. } => Self::Stream(Status::cancelled(why.to_string())),
         }
     }
 }
@@ -345,14 +354,14 @@ mod tests {
     use mcs_runtime::http::Pace;
 
     use super::*;
-    use crate::caller::Caller;
+    use crate::caller::{Caller, Remover};
 
     #[test]
     fn every_error_has_its_code_on_both_transports() {
         let cluster = || ClusterId::new("east").unwrap();
         let uid = |uid: &str| ClusterUid::new(uid).unwrap();
         let prod = ClustersetId::new("prod").unwrap();
-        let denied = Caller::of(&axum::http::Extensions::new()).remover(prod, cluster()).unwrap_err();
+        let denied = Remover::called_by(&Caller::Nobody, prod, cluster()).unwrap_err();
         let cases = [
             (denied, Code::PermissionDenied, 403),
             (Error::Invalid(Refusal::missing("version")), Code::InvalidArgument, 400),

@@ -34,7 +34,7 @@ use axum::http::Method;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::any;
-use mcs_runtime::http::{Pace, Streams, pace};
+use mcs_runtime::http::{Pace, Streams, allows, methods, pace};
 use tokio::net::TcpListener;
 use tonic::Code;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -104,12 +104,7 @@ fn by_path() -> impl Iterator<Item = (&'static str, &'static [Route])> {
 
 /// The methods that a path takes.
 fn allowed(routes: &[Route]) -> String {
-    let mut methods: Vec<_> = routes.iter().map(|route| route.method.as_str()).collect();
-    if methods.contains(&Method::GET.as_str()) {
-        methods.push(Method::HEAD.as_str());
-    }
-    methods.push(Method::OPTIONS.as_str());
-    methods.join(", ")
+    methods(routes.iter().map(|route| &route.method))
 }
 
 impl Rest {
@@ -127,7 +122,7 @@ impl Rest {
     /// Answers a request by the route of its method, out of those of its path. HEAD is a GET whose body is not sent.
     async fn serve(&self, routes: &'static [Route], request: Request) -> Response {
         if *request.method() == Method::OPTIONS {
-            return answer::allows(&allowed(routes));
+            return allows(&allowed(routes));
         }
         let wanted = match *request.method() {
             Method::HEAD => &Method::GET,

@@ -33,15 +33,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+pub use self::answers::{RETRY_SECONDS, allow, allows, methods};
+pub use self::caller::Caller;
 use self::connection::{Client, Connection, wrong_version};
 pub use self::held::{Budget, Crowded, Held, hold};
 pub use self::metrics::Metrics;
 pub use self::pace::{Pace, TooSlow, pace};
 pub use self::streams::{NoPlace, StreamPlace, Streams};
 use self::turns::{Turn, Turns};
+pub use self::whole::{Cut, NotWhole, whole};
 use crate::logs::Sparse;
 use crate::tls::{Certificate, Tls};
 
+mod answers;
+mod caller;
 mod connection;
 mod flood;
 mod h2;
@@ -52,6 +57,7 @@ mod streams;
 #[cfg(feature = "test-util")]
 pub mod testing;
 mod turns;
+mod whole;
 mod write_limit;
 
 /// Rests this long when the system has no more file descriptors, so that others can give some back.
@@ -63,6 +69,10 @@ const TOLD: usize = 64;
 
 /// That a limit is reached is logged at most this often.
 const LOGGED: Rate = Rate::once_in(Duration::from_secs(60));
+
+/// What a client is given to bring what it begins: a handshake, the head of a request, a piece of a body. One that
+/// brings it byte by byte is gone within ten seconds, with what closing a connection and waking a task take.
+pub const BRINGS_WITHIN: Duration = Duration::from_secs(9);
 
 /// What a port allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +102,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
-            handshake: Duration::from_secs(10),
-            header_read: Duration::from_secs(10),
+            handshake: BRINGS_WITHIN,
+            header_read: BRINGS_WITHIN,
             write: Duration::from_secs(30),
             keep_alive: Duration::from_secs(20),
             keep_alive_answer: Duration::from_secs(20),

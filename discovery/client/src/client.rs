@@ -27,7 +27,7 @@ pub const CALL: Duration = Duration::from_secs(4);
 /// A stream that says nothing for this long, not even a comment, is left: the service comments several times in it, and
 /// no network forgets an idle connection sooner.
 pub const SILENCE: Duration = Duration::from_secs(60);
-/// A connection is kept this long without a call: longer than a heartbeat of 5 s, and less than the two that the service
+/// A connection is kept this long without a call: longer than a heartbeat of 5 s, and less than the 9 s that the service
 /// keeps it.
 const IDLE: Duration = Duration::from_secs(8);
 /// A whole list comes within this: one of 30 MB at 4 Mbit/s. The service gives up who takes longer as well.

@@ -8,12 +8,12 @@ use crate::sheet::Entry;
 use crate::shown::List;
 use crate::wire::{self, BadRegistration};
 use axum::body::{Body, Bytes};
-use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, RETRY_AFTER};
+use axum::http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use mcs_core::text::shown;
-use mcs_runtime::http::{Crowded, NoPlace, TooSlow};
+use mcs_runtime::http::{Crowded, Cut, NoPlace, NotWhole, RETRY_SECONDS, TooSlow, allow};
 use std::iter::once;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 /// The answer to a probe that finds all well.
 pub(super) const OK: &str = "{\"status\":\"ok\"}";
@@ -28,9 +29,6 @@ pub(super) const OK: &str = "{\"status\":\"ok\"}";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// A list may be kept, and must be asked for again with its tag.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
-
-/// Seconds after which the same may pass: a restart takes no longer.
-const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// What a connection takes before its client reads: a list up to so many bytes holds nothing back.
 const SMALL: u64 = 64 * 1024;
@@ -136,12 +134,23 @@ impl Error {
     }
 }
 
+impl From<NotWhole> for Error {
+    fn from(why: NotWhole) -> Self {
+        match why {
+            NotWhole::TooLarge { most } => Self::TooLarge { most },
+            NotWhole::Cut(Cut::TooSlow(slow)) => slow.into(),
+            NotWhole::Cut(Cut::Crowded(crowded)) => crowded.into(),
+            NotWhole::Broken { problem } => Self::Broken { problem },
+        }
+    }
+}
+
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let mut response = json(wire::error(&self.to_string()));
         *response.status_mut() = self.status();
         if let Self::NoMethod { allowed } = &self {
-            set(response.headers_mut(), ALLOW, allowed);
+            allow(response.headers_mut(), allowed);
         }
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, RETRY_SECONDS);
@@ -203,19 +212,6 @@ pub(super) fn head(response: Response) -> Response {
     response.map(|_| Body::empty())
 }
 
-/// Says what a path takes.
-pub(super) fn allows(allowed: &str) -> Response {
-    let mut response = StatusCode::NO_CONTENT.into_response();
-    set(response.headers_mut(), ALLOW, allowed);
-    response
-}
-
-fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
-}
-
 /// A body of known length whose pieces are sent as they are.
 struct Pieces {
     /// None when they were given up.
@@ -236,10 +232,11 @@ impl Pieces {
         // A client that takes nothing is not noticed by a body, which is not asked then.
         let limit = (left > SMALL).then(|| {
             let held = Arc::clone(&pieces);
-            AbortOnDropHandle::new(tokio::spawn(async move {
+            let giving_up = async move {
                 sleep(TAKEN_WITHIN).await;
                 *held.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            }))
+            };
+            AbortOnDropHandle::new(tokio::spawn(giving_up.in_current_span()))
         });
         Self { pieces, left, _limit: limit }
     }

@@ -1,6 +1,7 @@
 //! Every route, in one table.
 
 use axum::http::Method;
+use mcs_runtime::http::methods;
 
 /// What a route does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +71,7 @@ pub(super) fn of_path(path: &str) -> &'static [Route] {
 
 /// The methods that a path takes.
 pub(super) fn allowed(routes: &[Route]) -> String {
-    let mut methods: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
-    methods.extend(["HEAD", "OPTIONS"]);
-    methods.join(", ")
+    methods(routes.iter().map(|route| &route.method))
 }
 
 /// The label of a method in metrics, out of a closed set.

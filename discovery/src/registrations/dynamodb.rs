@@ -12,7 +12,7 @@
 //! Rejected: writing under a condition on `renewed_at` (across regions it holds nowhere, and within one a lost race is
 //! repaired by the next heartbeat); a write for each relay (twice the cost of all that this service does).
 
-use super::NotKept;
+use super::{NotKept, StoreFault};
 use crate::driver::Driver;
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::join_all;
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{Instrument, info, info_span, warn};
 
 pub mod item;
 mod metrics;
@@ -105,14 +105,14 @@ impl Told {
     }
 }
 
-/// What a relay is told of a write that failed: nothing of tables and accounts.
-const fn outwards(why: &Why) -> &'static str {
+/// What a relay is told of a write that failed.
+const fn outwards(why: &Why) -> StoreFault {
     match why {
-        Why::TimedOut { .. } => "does not answer in time",
-        Why::Away { .. } => "cannot be reached",
-        Why::Throttled { .. } => "takes no more at the moment",
+        Why::TimedOut { .. } => StoreFault::TimedOut,
+        Why::Away { .. } => StoreFault::Away,
+        Why::Throttled { .. } => StoreFault::Throttled,
         Why::NoTable { .. } | Why::NoCredentials { .. } | Why::AccessDenied { .. } | Why::Refused { .. } => {
-            "refuses the service, whose log says why"
+            StoreFault::Refused
         }
     }
 }
@@ -202,7 +202,7 @@ impl Table {
         let mut ended = self.write(registration);
         match ended.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(result)) => result.clone(),
-            Ok(None) | Err(_) => Err(NotKept::Store("was not asked to its end")),
+            Ok(None) | Err(_) => Err(NotKept::Store(StoreFault::Unasked)),
         }
     }
 
@@ -229,7 +229,8 @@ impl Table {
         writes.insert(registration.key.clone(), under_way);
         drop(writes);
         let table = Arc::clone(self);
-        tokio::spawn(async move {
+        let span = info_span!("write", pool = %registration.key);
+        let writing = async move {
             let result = table.update(&registration).await;
             table.metrics.wrote(if result.is_ok() { Write::Written } else { Write::Failed });
             let mut writes = table.writes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,7 +240,8 @@ impl Table {
             }
             drop(writes);
             tell.send_replace(Some(result));
-        });
+        };
+        tokio::spawn(writing.instrument(span));
         ended
     }
 

@@ -115,7 +115,7 @@ async fn a_body_of_exactly_the_limit_is_read_and_one_byte_more_is_not() {
     assert!(status == 413 && answer.contains("4096"), "{status} {answer}");
 }
 
-/// Case O64, in little: the limit of the program is ten seconds for a window, and thirty for the whole.
+/// Case O64, in little: the limit of the program is nine seconds for a window, and thirty for the whole.
 #[tokio::test]
 async fn a_body_that_does_not_come_is_given_up_in_json() {
     let late =

@@ -20,6 +20,7 @@ mod outages;
 mod program;
 mod service;
 mod slices;
+mod sources;
 mod streams;
 mod table;
 mod tags;

@@ -1,12 +1,13 @@
 //! The service in this process, and a client of it.
 
 use global_discovery_service::registrations::Storage;
-use global_discovery_service::{Config, Discovery, Failed, http, serve};
+use global_discovery_service::{Config, Discovery, Failed, Sources, http, serve};
 use mcs_core::pools::Lease;
 use mcs_core::time::{ManualClock, WallTime};
 use mcs_runtime::shutdown::Shutdown;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +22,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const NOW: WallTime = WallTime::from_unix_secs(1_795_978_809);
 
 /// Of most tests.
-const LEASE: Lease = Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
+pub(crate) const LEASE: Lease =
+    Lease { duration: Duration::from_secs(15), heartbeat_interval: Duration::from_secs(5) };
 /// Any free port.
-const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub(crate) const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
@@ -68,22 +70,10 @@ impl Service {
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), Shutdown::manual());
-        let mut config = Config {
-            discovery,
-            storage,
-            lease,
-            most_pools: 100_000,
-            http: http::Limits {
-                listener: mcs_runtime::http::Limits::default(),
-                body: 4096,
-                request: PATIENCE,
-                streams: 8,
-            },
-            tls: None,
-            drain_delay: Duration::from_secs(5),
-        };
+        let mut config = config(lease);
         change(&mut config);
-        let task = tokio::spawn(serve(config, clock.clone(), listener, shutdown.watch()));
+        let sources = async { Ok::<_, Infallible>(Sources { discovery, storage }) };
+        let task = tokio::spawn(serve(config, sources, clock.clone(), listener, shutdown.watch()));
         Self { address, clock, shutdown, task }
     }
 
@@ -145,6 +135,22 @@ impl Service {
         if is_listed.await.is_err() {
             assert_eq!(*seen.lock().await, expected);
         }
+    }
+}
+
+/// Of most tests, with this lease.
+pub(crate) fn config(lease: Lease) -> Config {
+    Config {
+        lease,
+        most_pools: 100_000,
+        http: http::Limits {
+            listener: mcs_runtime::http::Limits::default(),
+            body: 4096,
+            request: PATIENCE,
+            streams: 8,
+        },
+        tls: None,
+        drain_delay: Duration::from_secs(5),
     }
 }
 

@@ -97,7 +97,7 @@ impl<S: Stream<Item = Result<pb::SyncRequest, Error>> + Unpin> Sync<S> {
         let Some(Ask::Begin(begin)) = next(&service, &mut requests).await? else {
             return Err(Refusal::new("step", "a sync must begin with begin").into());
         };
-        let writer = caller.writer(Member::read(begin.clusterset, begin.cluster, begin.uid)?)?;
+        let writer = Writer::called_by(caller, Member::read(begin.clusterset, begin.cluster, begin.uid)?)?;
         let version = read_version(begin.version)?;
         service.begin_sync(&writer, version)?;
         Ok(Self { service, writer, version, requests, course: Course::Open })

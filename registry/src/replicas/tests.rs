@@ -120,7 +120,7 @@ impl World {
                 cluster: ClusterId::new(name).unwrap(),
                 uid: ClusterUid::new(name).unwrap(),
             };
-            let writer = Caller::Anyone.writer(member).unwrap();
+            let writer = Writer::called_by(&Caller::Anyone, member).unwrap();
             let version = Version::new(1, 1);
             let registration = Registration {
                 uid: writer.member().uid.clone(),

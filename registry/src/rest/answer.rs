@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
 use mcs_proto::status::{BUSY, FULL};
+use mcs_runtime::http::{RETRY_SECONDS, allow};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -20,10 +21,6 @@ pub(super) const JSON: &str = "application/json";
 
 /// JSON values, one a line.
 pub(super) const LINES: &str = "application/x-ndjson";
-
-/// Seconds after which the same may pass: writes are counted by the second, and a restart takes no longer. Who finds
-/// the registry full may as well ask another one.
-const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// A message.
 ///
@@ -68,7 +65,7 @@ pub(super) fn refused(error: &Error) -> (Code, Response) {
     let status = Status::from(error);
     let mut response = problem(error.http_code(status.code()), &status);
     if let Error::NoMethod { allowed } = error {
-        set(&mut response, ALLOW, allowed);
+        allow(response.headers_mut(), allowed);
     }
     (status.code(), response)
 }
@@ -77,19 +74,6 @@ pub(super) fn refused(error: &Error) -> (Code, Response) {
 pub(super) fn panicked() -> Response {
     let status = Status::internal("this request failed; see the registry's log");
     problem(StatusCode::INTERNAL_SERVER_ERROR, &status)
-}
-
-/// Says what a path takes.
-pub(super) fn allows(allowed: &str) -> Response {
-    let mut response = StatusCode::NO_CONTENT.into_response();
-    set(&mut response, ALLOW, allowed);
-    response
-}
-
-fn set(response: &mut Response, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        response.headers_mut().insert(name, value);
-    }
 }
 
 fn problem(code: StatusCode, status: &Status) -> Response {

@@ -3,14 +3,14 @@
 
 use std::error::Error as StdError;
 
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName};
 use bytes::{Buf, BytesMut};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use mcs_core::validate::Refusal;
+use mcs_runtime::http::{NotWhole, whole};
 use serde_json::{Map, Value};
-use tonic::Status;
 
 use super::json;
 use crate::error::Error;
@@ -53,28 +53,16 @@ fn is_json(of: &str) -> bool {
 /// # Errors
 /// It is larger than `most`, too slow, or no JSON object.
 pub(super) async fn one(body: Body, most: usize) -> Result<Map<String, Value>, Error> {
-    if is_longer(&body, most) {
-        return Err(Error::TooLarge { most });
-    }
-    let collected = match Limited::new(body, most).collect().await {
-        Ok(collected) => collected.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Err(Error::TooLarge { most }),
-        Err(error) => return Err(broken(&*error)),
-    };
+    let collected = whole(body, most).await?;
     if collected.trim_ascii().is_empty() {
         return Err(Refusal::new("the body", "is empty, must be a JSON object").into());
     }
     Ok(json::parse(&collected, 1)?)
 }
 
-fn is_longer(body: &Body, most: usize) -> bool {
-    body.size_hint().lower() > u64::try_from(most).unwrap_or(u64::MAX)
-}
-
 /// Why a body cannot be read on.
 fn broken(error: &(dyn StdError + 'static)) -> Error {
-    let unknown = || Error::Stream(Status::cancelled(format!("the body cannot be read: {error}")));
-    Error::of_body(error).unwrap_or_else(unknown)
+    Error::of_body(error).unwrap_or_else(|| NotWhole::Broken { problem: error.to_string() }.into())
 }
 
 /// Objects one after another, with or without line ends between them.

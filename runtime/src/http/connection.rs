@@ -16,7 +16,7 @@ use hyper_util::service::TowerToHyperService;
 use rand::Rng;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -97,20 +97,20 @@ impl Connection {
         // Small answers must not wait for the client's acknowledgement; without it they are only later.
         let _ = stream.set_nodelay(true);
         let limits = port.limits;
-        let handshake_limit = if self.only_told { TELLING } else { limits.handshake };
-        let limit = match &port.tls {
+        // The first byte is part of what it begins, and gives no more time for that.
+        let begun_by = from_now(match &port.tls {
             _ if self.only_told => TELLING,
-            Some(_) => handshake_limit,
+            Some(_) => limits.handshake,
             None => limits.header_read,
-        };
+        });
         let first = tokio::select! {
-            first = timeout(limit, first_byte(&stream)) => first,
+            first = timeout_at(begun_by, first_byte(&stream)) => first,
             () = self.draining.cancelled() => return None,
         };
         match (first, &port.tls) {
             (Ok(None), _) => {}
             (Ok(Some(TLS_HANDSHAKE)), Some(tls)) => {
-                let handshake = tls.accept(stream, port.protocol, handshake_limit);
+                let handshake = tls.accept(stream, port.protocol, begun_by);
                 let handshake = tokio::select! {
                     handshake = handshake => handshake,
                     () = self.draining.cancelled() => return None,
@@ -118,7 +118,8 @@ impl Connection {
                 match handshake {
                     Ok(Passed { stream, certificate }) => {
                         let peer = Peer { address: *address, certificate };
-                        return Some(Box::pin(self.http(Box::new(stream), &peer)));
+                        let asked_by = from_now(if self.only_told { TELLING } else { limits.header_read });
+                        return Some(Box::pin(self.http(Box::new(stream), &peer, asked_by)));
                     }
                     Err(Failed { reason, why, stream }) => {
                         tls.failed(port.name, *address, reason, &why);
@@ -138,7 +139,7 @@ impl Connection {
             }
             (Ok(Some(_)), None) => {
                 let peer = Peer { address: *address, certificate: None };
-                return Some(Box::pin(self.http(stream, &peer)));
+                return Some(Box::pin(self.http(stream, &peer, begun_by)));
             }
             (Err(_), Some(tls)) => tls.failed(port.name, *address, Reason::Timeout, "it does not begin"),
             (Err(_), None) => self.client.closed(Cause::NoRequest, NO_REQUEST),
@@ -146,8 +147,14 @@ impl Connection {
         None
     }
 
-    /// Serves requests, until the client ends the connection or it is ended for it.
-    fn http<S>(&self, stream: S, peer: &Peer) -> impl Future<Output = ()> + Send + use<'_, S>
+    /// Serves requests, of which the first is to be there by `asked_by`, until the client ends the connection or it is
+    /// ended for it.
+    fn http<S>(
+        &self,
+        stream: S,
+        peer: &Peer,
+        asked_by: Instant,
+    ) -> impl Future<Output = ()> + Send + use<'_, S>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -175,7 +182,7 @@ impl Connection {
         let noted = client.clone();
         let stream = WriteLimit::new(stream, limits.write, move || noted.closed(Cause::Stalled, STALLED));
         let connection = h2::builder(limits).serve_connection(TokioIo::new(stream), service).into_owned();
-        self.until_its_end(Box::pin(connection), begun)
+        self.until_its_end(Box::pin(connection), begun, asked_by)
     }
 
     /// Asks `connection` to end when it is time, and cuts it where it does not.
@@ -183,12 +190,13 @@ impl Connection {
         &self,
         mut connection: Pin<Box<impl GracefulConnection<Error: Display>>>,
         begun: CancellationToken,
+        asked_by: Instant,
     ) {
         let Self { client, only_told, draining, .. } = self;
         let limits = &client.port.limits;
         // The reader that tells HTTP/1 from HTTP/2 has no limit of its own.
         let (mut phase, mut drained) = (Phase::Waiting, false);
-        let mut deadline = std::pin::pin!(after(Some(if *only_told { TELLING } else { limits.header_read })));
+        let mut deadline = std::pin::pin!(at(Some(asked_by)));
         loop {
             tokio::select! {
                 result = connection.as_mut() => {
@@ -202,7 +210,7 @@ impl Connection {
                     if *only_told {
                         connection.as_mut().graceful_shutdown();
                     } else {
-                        deadline.set(after(limits.age.map(jittered)));
+                        deadline.set(at(limits.age.map(|age| from_now(jittered(age)))));
                     }
                 }
                 () = draining.cancelled(), if !drained => {
@@ -215,7 +223,7 @@ impl Connection {
                     Phase::Serving => {
                         phase = Phase::Ending;
                         connection.as_mut().graceful_shutdown();
-                        deadline.set(after(Some(limits.age_grace)));
+                        deadline.set(at(Some(from_now(limits.age_grace))));
                     }
                     Phase::Ending => return client.closed(Cause::Age, "it did not end when it was old"),
                 },
@@ -270,12 +278,16 @@ pub(super) async fn wrong_version() -> (StatusCode, &'static str) {
     (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "this port speaks HTTP/2 only, as gRPC does\n")
 }
 
-/// Waits so long; for ever when there is no end.
-async fn after(time: Option<Duration>) {
+/// Waits until then; for ever when there is no end.
+async fn at(time: Option<Instant>) {
     match time {
-        Some(time) => sleep(time).await,
+        Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
     }
+}
+
+fn from_now(time: Duration) -> Instant {
+    sleep(time).deadline()
 }
 
 fn jittered(age: Duration) -> Duration {

@@ -12,6 +12,8 @@ use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
+use super::BRINGS_WITHIN;
+
 /// What a body must bring while it is waited for: so much in each window, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -22,9 +24,9 @@ pub struct Pace {
 }
 
 impl Default for Pace {
-    /// 64 KiB in 10 s: a message of 4 MiB over a line of 56 kbit/s is just cut off, over one of 64 it is not.
+    /// 64 KiB in 9 s: a message of 4 MiB over a line of 56 kbit/s is just cut off, over one of 64 it is not.
     fn default() -> Self {
-        Self { window: Duration::from_secs(10), bytes: 64 * 1024 }
+        Self { window: BRINGS_WITHIN, bytes: 64 * 1024 }
     }
 }
 

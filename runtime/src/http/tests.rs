@@ -40,6 +40,19 @@ async fn a_connection_without_a_request_in_time_is_closed() {
     }
 }
 
+/// Nor is there a second limit for what follows the first byte.
+#[tokio::test(start_paused = true)]
+async fn a_first_byte_that_comes_late_gives_no_more_time_for_the_request() {
+    let limits = Limits { header_read: Duration::from_secs(10), ..Limits::default() };
+    let server = Server::start(Router::new(), limits).await;
+    let mut client = server.connect().await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    client.write_all(b"G").await.unwrap();
+    let mut answer = Vec::new();
+    let closed = tokio::time::timeout(Duration::from_secs(2), client.read_to_end(&mut answer)).await;
+    assert!(closed.is_ok(), "it is kept for another limit");
+}
+
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_an_answer_is_cut_off() {
     // More than the buffers of both ends hold.

@@ -2,11 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError, Error};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
@@ -121,12 +120,12 @@ impl Tls {
         }
     }
 
-    /// Shakes hands within `limit`, waiting for its turn included.
+    /// Shakes hands until `by`, waiting for its turn included.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
         protocol: Protocol,
-        limit: Duration,
+        by: Instant,
     ) -> Result<Passed, Failed> {
         let accepting = async {
             // It is never closed.
@@ -138,10 +137,10 @@ impl Tls {
             };
             TlsAcceptor::from(std::sync::Arc::clone(config)).accept(stream).into_fallible().await
         };
-        let accepted = match timeout(limit, accepting).await {
+        let accepted = match timeout_at(by, accepting).await {
             Ok(accepted) => accepted,
             Err(_) => {
-                let why = format!("it is not over after {limit:?}");
+                let why = "it is not over in time".to_owned();
                 return Err(Failed { reason: Reason::Timeout, why, stream: None });
             }
         };

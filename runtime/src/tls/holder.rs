@@ -13,6 +13,7 @@
 //! is not looked at.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use mcs_core::ids::{ClusterId, ClustersetId, InvalidId};
 use mcs_core::text;
@@ -44,6 +45,20 @@ pub enum Holder {
         /// What the certificate is like, for people: "with the names …".
         shown: String,
     },
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster { clusterset, cluster } => {
+                write!(f, "the certificate of cluster {cluster} of clusterset {clusterset}")
+            }
+            Self::Admin { clusterset } => {
+                write!(f, "the certificate of an administrator of clusterset {clusterset}")
+            }
+            Self::Other { shown } => write!(f, "a certificate {shown}"),
+        }
+    }
 }
 
 impl Holder {

@@ -8,7 +8,7 @@ use axum::extract::Extension;
 use axum::http::{HeaderMap, Request, StatusCode};
 use futures::FutureExt;
 use global_discovery_service::driver::Driver;
-use global_discovery_service::http::{App, Caller, Limits, Parts, router};
+use global_discovery_service::http::{App, Limits, Parts, router};
 use global_discovery_service::metrics::Metrics;
 use global_discovery_service::registrations::Registrar;
 use http_body_util::BodyExt;
@@ -18,6 +18,7 @@ use mcs_core::pools::directory::{Directory, Source};
 use mcs_core::pools::storage::Storage;
 use mcs_core::pools::{Lease, PoolKey};
 use mcs_core::time::{Clock, ManualClock};
+use mcs_runtime::http::Caller;
 use mcs_runtime::ready::Ready;
 use mcs_runtime::shutdown::Shutdown;
 use serde_json::Value;
@@ -75,10 +76,12 @@ fn service() -> Router {
     let registrar = Registrar::Memory(driver.clone());
     let registry = prometheus::Registry::new();
     let metrics = Metrics::register(&registry).unwrap();
-    let parts = Parts { driver, registrar, ready, registry, metrics, lease, clock, drain: shutdown.watch() };
+    let parts = Parts { ready, registry, metrics, lease, clock, drain: shutdown.watch() };
     let listener = mcs_runtime::http::Limits::default();
     let limits = Limits { listener, body: MAX_BODY, request: Duration::from_secs(30), streams: 4 };
-    router(App::new(parts, limits, 7)).layer(Extension(Caller::Anyone))
+    let app = App::new(parts, limits, 7);
+    app.open(driver, registrar);
+    router(app).layer(Extension(Caller::Anyone))
 }
 
 fn split<'a>(bytes: &'a [u8], by: &[u8]) -> Vec<&'a [u8]> {
