@@ -15,7 +15,7 @@ PROGRAMS := mcs-registry mcs-controller mcs-admin global-discovery-service
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- use -------------------------------------------------------------------------------------------------------------
 
@@ -101,6 +101,28 @@ docker-push: ## Push both images
 test: controlplane helm prometheus ## Run every test that needs no container engine, and count them
 	cargo build --workspace --bins --locked
 	cargo test --workspace --locked --no-fail-fast | .ci/count-tests
+
+# The images that `make e2e` brings to its clusters, and the program that runs it; see docs/e2e.md.
+.PHONY: e2e-images
+e2e-images: helm
+	@for program in docker kind kubectl; do \
+		command -v "$$program" >/dev/null || { echo "$$program is not on PATH, see docs/e2e.md" >&2; exit 1; }; \
+	done
+	$(MAKE) --no-print-directory docker-build PREBUILT=1 IMG=global-discovery-mcs:e2e
+	cargo build --release --locked -p mcs-e2e --bin kind --bin workload
+
+.PHONY: e2e
+e2e: e2e-images ## Run the programs in three kind clusters; PHASE=4 (or "2 4"): these phases only, the clusters stay
+	@$(RELEASE)/kind run $(PHASE)
+
+.PHONY: e2e-up
+e2e-up: e2e-images ## Make the clusters of `make e2e` (KIND_NODE_IMAGE), join them, bring the images to them
+	@$(RELEASE)/kind up
+
+.PHONY: e2e-down
+e2e-down: ## Delete the clusters of `make e2e`
+	cargo build --release --locked -p mcs-e2e --bin kind
+	@$(RELEASE)/kind down
 
 # The suite is made outside of this repository, see docs/conformance.md.
 .PHONY: conformance

@@ -10,6 +10,8 @@
 //! [`tap`] in their client, and [`relay`] what stands between them and a registry. On top: [`demo`]; [`conformance`],
 //! which runs the suite of the MCS API; [`mod@bench`], which measures with [`crossing`].
 //!
+//! Apart from all that: [`kind`], which runs the programs in clusters with nodes, and [`workload`], what runs beside them there.
+//!
 //! Guarantees: no process outlives the one that started it, however that ended; clusters never share ports or
 //! credentials, and those of different index no address ranges.
 
@@ -24,6 +26,7 @@ pub mod crossing;
 pub mod demo;
 mod directory;
 pub mod in_process;
+pub mod kind;
 pub mod namespace;
 pub mod node;
 pub mod objects;
@@ -39,6 +42,7 @@ pub mod stack;
 mod table;
 pub mod tap;
 pub mod wait;
+pub mod workload;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use namespace::{TempNamespace, with_temp_ns};
