@@ -125,14 +125,23 @@ e2e-down: ## Delete the clusters of `make e2e`
 	@$(RELEASE)/kind down
 
 # The suite is made outside of this repository, see docs/conformance.md.
-.PHONY: conformance
-conformance: ## Run the MCS API suite, whose binary CONFORMANCE names, against two clusters
+.PHONY: conformance-suite
+conformance-suite:
 	@if [[ ! -f "$(CONFORMANCE)" ]]; then \
 		echo "CONFORMANCE must name the suite's test binary, see docs/conformance.md: make conformance CONFORMANCE=<path>" >&2; exit 1; \
+	elif [[ -n "$(filter-out kind,$(PROVIDER))" ]]; then \
+		echo "PROVIDER is kind, or not set" >&2; exit 1; \
 	fi
-	@$(MAKE) --no-print-directory controlplane
+
+.PHONY: conformance
+conformance: conformance-suite $(if $(PROVIDER),e2e-images,controlplane) ## Run the MCS API suite CONFORMANCE against two clusters; PROVIDER=kind: all of it
+ifeq ($(PROVIDER),kind)
+	cargo build --release --locked -p mcs-e2e --bin conformance
+	@$(RELEASE)/conformance "$(CONFORMANCE)" --kind $(if $(FLAGS),-- $(FLAGS))
+else
 	cargo build --workspace --bins --locked
 	@$(DEBUG)/conformance "$(CONFORMANCE)" $(if $(SINGLE_STACK),--single-stack) $(if $(FLAGS),-- $(FLAGS))
+endif
 
 # One at a time, so that each measures itself alone.
 .PHONY: faults

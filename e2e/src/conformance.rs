@@ -1,8 +1,8 @@
 //! `make conformance`: the conformance suite of the MCS API against two clusters with a registry and controllers.
 //!
-//! The suite is a Go test binary that is built elsewhere, from the folder `conformance` of kubernetes-sigs/mcs-api. Pods
-//! are played, so of what it tests only what is seen in API objects can be judged here: [`FILTER`] leaves out what sends
-//! packets or asks DNS.
+//! The suite is a Go test binary that is built elsewhere, from the folder `conformance` of kubernetes-sigs/mcs-api. In
+//! control planes of our own Pods are played, so of what it tests only what is seen in API objects can be judged there:
+//! [`FILTER`] leaves out what sends packets or asks DNS. Clusters of kind run all of it.
 
 use std::{
     fs,
@@ -13,29 +13,23 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use futures::try_join;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use mcs_runtime::shutdown::Drain;
+use serde_json::Value;
 
-use self::report::Report;
+use self::{control_planes::ControlPlanes, report::Report};
 use crate::{
-    Cluster, ClusterOptions,
-    directory::{copy_logs, emptied},
-    programs::Program,
-    screen::Screen,
-    stack::{Stack, StackOptions},
-    wait::wait_at_most,
+    directory::emptied, kind::conformance::Kind, programs::Program, screen::Screen, wait::wait_at_most,
 };
 
+mod control_planes;
 mod report;
 
 /// The tests that control planes without machines can serve, in Ginkgo's language of label filters.
 pub const FILTER: &str = "Required || ExportedLabels || (EndpointSlice && !DNS)";
-/// The clusterset.
-const CLUSTERSET: &str = "conformance";
-/// A run takes 80 s; when everything is wrong, each of its 17 tests gives up after two minutes at most.
-const LIMIT: Duration = Duration::from_secs(40 * 60);
+/// A run takes minutes; when everything is wrong, each of its 27 tests gives up after two minutes at most.
+const LIMIT: Duration = Duration::from_secs(60 * 60);
 /// What the names of the suite's namespaces begin with.
 const NAMESPACES: &str = "mcs-conformance-";
 /// kube-controller-manager takes the namespaces that are deleted one after the other.
@@ -50,10 +44,21 @@ const GINKGO_REPORT: &str = "ginkgo.json";
 pub struct Options {
     /// The test binary of the suite.
     pub suite: PathBuf,
-    /// Whether the clusters have IPv4 alone, instead of both families.
-    pub single_stack: bool,
+    /// Where.
+    pub provider: Provider,
     /// Further flags of the suite, after ours.
     pub flags: Vec<String>,
+}
+
+/// The clusters to run it against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// Control planes without machines, with both address families.
+    DualStack,
+    /// The same with IPv4 alone.
+    SingleStack,
+    /// Two of the clusters of `make e2e`, for all tests.
+    Kind,
 }
 
 /// Runs the suite, prints how each test ended, and leaves its reports and all logs in `target/conformance`.
@@ -76,9 +81,14 @@ async fn start_and_judge(options: &Options, screen: &Screen) -> Result<()> {
     let suite = options.suite.canonicalize();
     let suite = suite.with_context(|| format!("finding the suite at {}", options.suite.display()))?;
     let folder = emptied("conformance")?;
-    let scene = screen
-        .during("starting two clusters, mcs-registry and mcs-controllers", Scene::start(options))
-        .await?;
+    let scene = match options.provider {
+        Provider::Kind => Scene::Kind(Box::pin(Kind::start(screen)).await?),
+        provider => {
+            let starting = ControlPlanes::start(provider == Provider::DualStack);
+            let what = "starting two clusters, mcs-registry and mcs-controllers";
+            Scene::ControlPlanes(Box::new(screen.during(what, starting).await?))
+        }
+    };
     screen.progress("running the suite")?;
     let mut ran = scene.suite(screen, &suite, &folder, &options.flags).await;
     if ran.is_ok() {
@@ -86,11 +96,17 @@ async fn start_and_judge(options: &Options, screen: &Screen) -> Result<()> {
         ran = left.await.and(ran);
     }
     // Before the end of what writes them: their folders go with it.
-    scene.keep_logs(&folder)?;
+    match &scene {
+        Scene::ControlPlanes(scene) => scene.keep_logs(&folder)?,
+        Scene::Kind(scene) => scene.keep_logs(&folder).await?,
+    }
     let judged = ran.and_then(|status| judge(screen, &folder, status));
     screen.text(format!("\nThe reports and the logs of all programs are in {}\n", folder.display()))?;
     screen.progress("ending everything")?;
-    let ended = scene.end().await;
+    let ended = match scene {
+        Scene::ControlPlanes(scene) => scene.end().await,
+        Scene::Kind(scene) => scene.end().await,
+    };
     // What does not end after a failure is killed, and not what the failure is about.
     screen.progress(judged?)?;
     ended
@@ -110,33 +126,41 @@ fn judge(screen: &Screen, folder: &Path, status: ExitStatus) -> Result<String> {
     Ok(verdict)
 }
 
-/// What runs. Dropping it kills everything; [`Scene::end`] does it in order.
-#[derive(Debug)]
-struct Scene {
-    stack: Stack,
-    east: Cluster,
-    west: Cluster,
+/// What the suite runs against.
+enum Scene {
+    ControlPlanes(Box<ControlPlanes>),
+    Kind(Kind),
 }
 
 impl Scene {
-    async fn start(options: &Options) -> Result<Self> {
-        let dual_stack = !options.single_stack;
-        let (east, west) = try_join!(
-            Cluster::start(ClusterOptions { dual_stack, ..ClusterOptions::east() }),
-            Cluster::start(ClusterOptions { dual_stack, ..ClusterOptions::west() }),
-        )?;
-        // The suite makes its namespaces itself, so all are watched, with the defaults of users.
-        let options = StackOptions {
-            clusterset: CLUSTERSET.to_owned(),
-            watch_namespaces: Vec::new(),
-            lease: mcs_core::timing::DEFAULT_LEASE,
-            controller_flags: Vec::new(),
-            registry_flags: Vec::new(),
-            registry_environment: Vec::new(),
-            registry_urls: Vec::new(),
-        };
-        let stack = Box::pin(Stack::start(options, &[&east, &west])).await?;
-        Ok(Self { stack, east, west })
+    /// By whose names the suite knows the clusters.
+    fn contexts(&self) -> [String; 2] {
+        match self {
+            Self::ControlPlanes(scene) => scene.clusters().map(|cluster| cluster.name().to_owned()),
+            Self::Kind(scene) => scene.contexts(),
+        }
+    }
+
+    fn kubeconfigs(&self) -> [PathBuf; 2] {
+        match self {
+            Self::ControlPlanes(scene) => scene.clusters().map(crate::Cluster::kubeconfig_path),
+            Self::Kind(scene) => scene.kubeconfigs(),
+        }
+    }
+
+    fn clients(&self) -> [Client; 2] {
+        match self {
+            Self::ControlPlanes(scene) => scene.clusters().map(crate::Cluster::client),
+            Self::Kind(scene) => scene.clients(),
+        }
+    }
+
+    /// A list of the registry, over REST.
+    async fn rest(&self, list: &str) -> Result<Value> {
+        match self {
+            Self::ControlPlanes(scene) => scene.rest(list).await,
+            Self::Kind(scene) => scene.rest(list).await,
+        }
     }
 
     /// Runs the suite in `folder`, where it writes.
@@ -147,11 +171,8 @@ impl Scene {
         folder: &Path,
         flags: &[String],
     ) -> Result<ExitStatus> {
-        let clusters = [&self.east, &self.west];
-        let contexts = clusters.map(Cluster::name).join(",");
         let mut arguments = vec![
-            format!("-contexts={contexts}"),
-            format!("-ginkgo.label-filter={FILTER}"),
+            format!("-contexts={}", self.contexts().join(",")),
             format!("-ginkgo.json-report={GINKGO_REPORT}"),
             "-ginkgo.junit-report=junit.xml".to_owned(),
             "-ginkgo.no-color".to_owned(),
@@ -159,8 +180,11 @@ impl Scene {
             "-project=mcs-controller".to_owned(),
             format!("-version={}", env!("CARGO_PKG_VERSION")),
         ];
+        if let Self::ControlPlanes(_) = self {
+            arguments.push(format!("-ginkgo.label-filter={FILTER}"));
+        }
         arguments.extend_from_slice(flags);
-        let kubeconfigs = std::env::join_paths(clusters.map(Cluster::kubeconfig_path))?;
+        let kubeconfigs = std::env::join_paths(self.kubeconfigs())?;
         let environment = [("KUBECONFIG", kubeconfigs.to_string_lossy().into_owned())];
         let mut running = Program::start_foreign(suite, "suite", folder, &arguments, &environment).await?;
         let mut tests = 0;
@@ -179,33 +203,20 @@ impl Scene {
     /// the registry has no export more.
     async fn nothing_is_left(&self) -> Result<()> {
         wait_at_most(END_LIMIT, "the end of all that the suite made", async || {
-            for cluster in [&self.east, &self.west] {
-                let namespaces: Api<Namespace> = Api::all(cluster.client());
+            for (context, client) in self.contexts().iter().zip(self.clients()) {
+                let namespaces: Api<Namespace> = Api::all(client);
                 let listed = namespaces.list_metadata(&ListParams::default()).await?;
                 let names: Vec<_> = listed.iter().map(ResourceExt::name_any).collect();
                 let left: Vec<_> = names.iter().filter(|name| name.starts_with(NAMESPACES)).collect();
-                ensure!(left.is_empty(), "cluster {} still has {left:?}", cluster.name());
+                ensure!(left.is_empty(), "cluster {context} still has {left:?}");
             }
             for list in ["exports", "imports"] {
-                let answer = self.stack.rest(list).await?;
+                let answer = self.rest(list).await?;
                 let left = answer[list].as_array().with_context(|| format!("no list of {list}: {answer}"))?;
                 ensure!(left.is_empty(), "the registry still has {list}: {answer}");
             }
             Ok(())
         })
         .await
-    }
-
-    /// Copies the logs of everything beside the reports.
-    fn keep_logs(&self, folder: &Path) -> Result<()> {
-        let folders =
-            [("stack", self.stack.folder()), ("east", self.east.folder()), ("west", self.west.folder())];
-        folders.into_iter().try_for_each(|(name, from)| copy_logs(from, &folder.join(name)))
-    }
-
-    async fn end(self) -> Result<()> {
-        let Self { stack, east, west } = self;
-        stack.end().await?;
-        try_join!(east.stop(), west.stop()).map(drop)
     }
 }

@@ -23,6 +23,7 @@ use crate::{assets::workspace_root, screen::Screen, table::columns};
 
 mod certificates;
 mod charts;
+pub(crate) mod conformance;
 mod images;
 mod logs;
 mod member;
@@ -67,31 +68,31 @@ pub async fn run(command: Command, shutdown: &Drain) -> Result<()> {
 async fn act(command: Command, screen: &mut Screen) -> Result<()> {
     let tools = Tools::new(&workspace_root().join("target/e2e"))?;
     match command {
-        Command::Up => up(screen, &tools).await.map(drop),
+        Command::Up => up(screen, &tools, &PLANS).await.map(drop),
         Command::Down => down(screen, &tools).await,
         Command::Run(numbers) => {
             let is_all = numbers.is_empty();
             let wanted: Vec<Phase> =
                 PHASES.into_iter().filter(|phase| is_all || numbers.contains(&phase.number)).collect();
             ensure!(!wanted.is_empty(), "there are phases 1 to {}", PHASES.len());
-            let members = up(screen, &tools).await?;
+            let members = up(screen, &tools, &PLANS).await?;
             run_phases(screen, &tools, &members, &wanted).await?;
             if is_all { down(screen, &tools).await } else { Ok(()) }
         }
     }
 }
 
-async fn up(screen: &Screen, tools: &Tools) -> Result<Vec<Member>> {
+async fn up(screen: &Screen, tools: &Tools, plans: &[Plan]) -> Result<Vec<Member>> {
     let image = std::env::var(NODE_IMAGE).ok().filter(|image| !image.is_empty());
     let image = image.unwrap_or_else(|| DEFAULT_NODE_IMAGE.to_owned());
     screen.during("building the image of the workload", images::build(tools)).await?;
     screen.quote(&images::sizes(tools).await?)?;
     let there = tools.run("kind", &["get", "clusters"]).await?;
-    let making = try_join_all(PLANS.map(|plan| make(plan, tools, &there, &image)));
+    let making = try_join_all(plans.iter().map(|plan| make(*plan, tools, &there, &image)));
     screen.during(&format!("making the clusters of {image}"), making).await?;
-    let members = try_join_all(PLANS.map(|plan| Member::open(plan, tools))).await?;
+    let members = try_join_all(plans.iter().map(|plan| Member::open(*plan, tools))).await?;
     screen.during("joining their networks", join(&members)).await?;
-    screen.during("bringing the images to them", images::load(tools, &PLANS)).await?;
+    screen.during("bringing the images to them", images::load(tools, plans)).await?;
     screen.progress("the clusters are up")?;
     Ok(members)
 }
@@ -147,7 +148,7 @@ async fn run_phases(screen: &mut Screen, tools: &Tools, members: &[Member], want
     let _balancing = network::balance(members);
     let mut outcomes = Vec::new();
     for phase in wanted {
-        screen.section(&format!("Phase {}: {}", phase.number, phase.name), phase.caption)?;
+        screen.section(&format!("{} (phase {})", phase.name, phase.number), phase.caption)?;
         let began = SystemClock.elapsed();
         let result = run_phase(screen, members, *phase).await;
         let took = SystemClock.elapsed().since(began);

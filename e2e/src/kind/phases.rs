@@ -128,12 +128,7 @@ impl<'a> Scene<'a> {
 
     /// A registry in east and a controller in each cluster, in plaintext.
     async fn install_plaintext(&self) -> Result<()> {
-        self.step("installing a registry in east", install_registry(self.east, &[])).await?;
-        let installing = each(self.members, |member| install_controller_plaintext(member, &[EU]));
-        self.step("installing a controller in each cluster", installing).await?;
-        let url = format!("http://{EU}");
-        let checking = each(self.members, |member| check(member, &url, &[]));
-        self.step("mcs-admin check, in each cluster", checking).await.map(drop)
+        install_plaintext(self.screen, self.members).await
     }
 
     /// The workload's namespace in each cluster, and exported servers in one.
@@ -147,6 +142,17 @@ impl<'a> Scene<'a> {
 fn greeter(member: &Member, replicas: u16) -> [serde_json::Value; 2] {
     let named = format!("--name={}/$(POD)", member.name());
     servers(SHOP, GREETER, "http", replicas, &["serve", &named])
+}
+
+/// A registry in the first cluster and a controller in each, in plaintext.
+pub(super) async fn install_plaintext(screen: &Screen, members: &[Member]) -> Result<()> {
+    let first = members.first().context("no cluster")?;
+    screen.during("installing a registry in east", install_registry(first, &[])).await?;
+    let installing = each(members, |member| install_controller_plaintext(member, &[EU]));
+    screen.during("installing a controller in each cluster", installing).await?;
+    let url = format!("http://{EU}");
+    let checking = each(members, |member| check(member, &url, &[]));
+    screen.during("mcs-admin check, in each cluster", checking).await.map(drop)
 }
 
 async fn install_controller_plaintext(member: &Member, registries: &[&str]) -> Result<()> {

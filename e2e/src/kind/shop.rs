@@ -259,8 +259,7 @@ impl<'a> Traffic<'a> {
 /// Deletes the namespaces of phases, and waits until they are gone.
 pub(crate) async fn remove_namespaces(member: &Member, besides: &[&str]) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(member.client.clone());
-    let mut parameters = ListParams::default();
-    parameters.label_selector = Some(PHASE_LABEL.to_owned());
+    let parameters = ListParams::default().labels(PHASE_LABEL);
     let labelled = namespaces.list_metadata(&parameters).await?;
     let labelled = labelled.iter().map(ResourceExt::name_any);
     let names: Vec<String> = labelled.chain(besides.iter().map(|name| (*name).to_owned())).collect();
