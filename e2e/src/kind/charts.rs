@@ -63,7 +63,17 @@ pub(crate) async fn upgrade(member: &Member, release: &str, values: &[&str]) -> 
         _ => (MCS, SYSTEM),
     };
     let chart = chart_folder(chart);
-    let first = ["upgrade", release, &chart, "-n", namespace, "--reset-then-reuse-values", "--wait", "--timeout", LIMIT];
+    let first = [
+        "upgrade",
+        release,
+        &chart,
+        "-n",
+        namespace,
+        "--reset-then-reuse-values",
+        "--wait",
+        "--timeout",
+        LIMIT,
+    ];
     helm(member, &first, values).await
 }
 
