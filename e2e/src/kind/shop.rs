@@ -1,6 +1,6 @@
 //! The workload: servers that are exported, clients that send to them, and what the clusters say of both.
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::{
@@ -178,8 +178,10 @@ pub(crate) struct Traffic<'a> {
 impl<'a> Traffic<'a> {
     /// Starts a client Pod that sends to a host and port, and waits until it was answered.
     pub(crate) async fn start(member: &'a Member, namespace: &str, pod: &str, to: String) -> Result<Self> {
-        let container =
-            container(&["send", &format!("--to={to}")], &[json!({ "name": "told", "containerPort": TOLD })]);
+        // A question to DNS that is lost is asked again after five seconds.
+        let limit = if to.parse::<SocketAddr>().is_ok() { "--limit-ms=2000" } else { "--limit-ms=12000" };
+        let to = format!("--to={to}");
+        let container = container(&["send", &to, limit], &[json!({ "name": "told", "containerPort": TOLD })]);
         let object = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": namespace, "name": pod },
             "spec": { "containers": [container], "terminationGracePeriodSeconds": 1 },
