@@ -27,6 +27,7 @@ mod hear;
 mod judge;
 mod learn;
 mod member;
+mod past;
 mod reads;
 mod restore;
 mod services;

@@ -76,6 +76,60 @@ pub struct Renewal {
     pub age: Duration,
 }
 
+impl Beat {
+    /// One that says nothing, as in place of one that cannot be read.
+    pub const fn silent(epoch: Epoch, number: u64) -> Self {
+        Self {
+            epoch,
+            region: None,
+            number,
+            echoes: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            is_due: false,
+            renewals: BTreeMap::new(),
+        }
+    }
+}
+
+/// Bytes of a renewal in a beat.
+const RENEWAL: usize = 8;
+
+/// The renewals of a beat as they are written: eight bytes each, as a beat is written all the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// Ages are told in steps of so many milliseconds: a 255th of the longest in the beat, rounded up. They are cut, so
+    /// that a renewal is dated a step late at most, and never early.
+    pub step: u64,
+    /// Of each renewal the tag, by how many beats its number is less than that of the beat, and its age in steps.
+    pub renewals: Vec<[u8; RENEWAL]>,
+}
+
+impl Packed {
+    /// Those of a beat.
+    pub fn of(beat: &Beat) -> Self {
+        let longest = beat.renewals.values().map(|renewal| renewal.age).max().unwrap_or_default();
+        let step = longest.as_millis().div_ceil(u128::from(u8::MAX)).max(1);
+        let pack = |(UidTag(tag), renewal): (&UidTag, &Renewal)| {
+            let [a, b, c, d, e, f] = *tag;
+            // Of a renewal that holds there are fewer. More are told as so many: as another renewal, and as old.
+            let before = u8::try_from(beat.number.saturating_sub(renewal.number)).unwrap_or(u8::MAX);
+            [a, b, c, d, e, f, before, u8::try_from(renewal.age.as_millis() / step).unwrap_or(u8::MAX)]
+        };
+        let renewals = beat.renewals.iter().map(pack).collect();
+        Self { step: step.try_into().unwrap_or(u64::MAX), renewals }
+    }
+
+    /// The renewals, of a beat of this number.
+    pub fn renewals(&self, number: u64) -> BTreeMap<UidTag, Renewal> {
+        let unpack = |bytes: &[u8; RENEWAL]| {
+            let [a, b, c, d, e, f, before, age] = *bytes;
+            let age = Duration::from_millis(self.step.saturating_mul(age.into()));
+            (UidTag([a, b, c, d, e, f]), Renewal { number: number.saturating_sub(before.into()), age })
+        };
+        self.renewals.iter().map(unpack).collect()
+    }
+}
+
 /// What changed lately, as one replica wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {

@@ -167,7 +167,13 @@ impl Timing {
     /// How long to wait before a member of a shared store is read again after so many readings that did not fit
     /// together: 200 ms, doubled with each up to [`Timing::compare`], which would find the same.
     pub fn reread(self, tries: u32) -> Duration {
-        (self.lease / 150 * 2_u32.saturating_pow(tries.min(16))).min(self.compare())
+        self.reread_unfit(tries).min(self.compare())
+    }
+
+    /// The same for what did not fit for long, and is one and the same (25 s): doubled on, up to 3.6 hours. Its last chance is an
+    /// export that travels for longer; until then nobody pays for reading all of a large cluster every two minutes.
+    pub fn reread_unfit(self, tries: u32) -> Duration {
+        self.lease / 150 * 2_u32.saturating_pow(tries.min(16))
     }
 
     /// A record that another replica removed is believed to be gone after it was missing for this long (15 s): more than

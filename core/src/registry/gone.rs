@@ -3,7 +3,7 @@
 use super::hear::Who;
 use super::learn::{Recorded, Rewrite};
 use super::member::Standing;
-use super::sharing::{Left, Sharing};
+use super::past::Left;
 use super::{Member, Registry};
 use crate::ids::{ClusterId, ClusterUid};
 use crate::model::{MemberState, ObjectKey};
@@ -43,7 +43,9 @@ impl Registry {
         };
         if member.elsewhere.here.is_some_and(|at| at > since) {
             member.elsewhere.missing_since = None;
-            let keys = member.exports.keys().cloned().collect();
+            // Once. If its record is missing on, that was refused, and what else may be is found when it is there.
+            let all = !std::mem::replace(&mut member.elsewhere.rewritten, true);
+            let keys = member.exports.keys().filter(|_| all).cloned().collect();
             return Forgotten { gone: false, rewrite: Rewrite { record: true, keys } };
         }
         if member.elsewhere.heard_at > since {
@@ -65,12 +67,15 @@ impl Registry {
         let left = Left { mark: as_of, at: self.clock.now() };
         let Some(member) = self.members.get(&who.cluster).filter(|member| member.uid == who.uid) else {
             if let Some(sharing) = &mut self.sharing {
-                sharing.was_removed(who.clone(), left);
+                sharing.removed.learn(who.clone(), left);
             }
             return false;
         };
         let is_left = matches!(member.standing, Standing::Expired { renews: false, .. });
         let goes = is_left && member.as_of <= as_of;
+        // If it lives on it was installed anew: of a lower term the store takes nothing, and its leader is to know. Whether
+        // its own is lower is for its next call to find out.
+        let _ = self.terms.admit(&who.cluster, &who.uid, as_of.term);
         if goes {
             self.lose(&who.cluster);
         }
@@ -96,14 +101,5 @@ impl Registry {
     fn lose(&mut self, cluster: &ClusterId) {
         self.drop_member(cluster);
         self.journal.tell(ObjectKey::Section(cluster.clone()), None);
-    }
-}
-
-impl Sharing {
-    /// A cluster that is no member was removed.
-    fn was_removed(&mut self, who: Who, left: Left) {
-        let known = self.removed.get(&who).map(|known| Left { mark: known.mark.max(left.mark), ..*known });
-        self.removed.insert(who, known.unwrap_or(left));
-        self.bound_removed();
     }
 }

@@ -61,7 +61,8 @@ pub struct Reading {
 /// After so many readings of a record that did not fit, all exports are read with it (6 s).
 pub(super) const READ_ALL_AFTER: u32 = 5;
 
-/// After so many, who serves the member is asked to compare (25 s).
+/// After so many, who serves the member is asked to compare (25 s), and what is one and the same record is read ever more
+/// seldom.
 pub(super) const TELL_AFTER: u32 = 7;
 
 type ByTag = BTreeMap<UidTag, Vec<ClusterId>>;
@@ -118,15 +119,7 @@ impl Registry {
         self.tick(now);
         let (epoch, judged, timing) = (self.epoch, self.clock.now(), self.policy.timing);
         let Some(sharing) = &mut self.sharing else {
-            return Beat {
-                epoch,
-                region: None,
-                number: 0,
-                echoes: BTreeMap::new(),
-                dead: BTreeSet::new(),
-                is_due: false,
-                renewals: BTreeMap::new(),
-            };
+            return Beat::silent(epoch, 0);
         };
         let mut beat = sharing.beat(epoch, now);
         for cluster in &sharing.waiting {
@@ -267,12 +260,15 @@ impl Registry {
                 if keys.is_empty() { Keys::All } else { Keys::Some(keys) }
             }
             None if serves || is_asked => Keys::All,
+            // Somebody else has asked for the same: two that lack it are not to ask each other for ever.
+            None if member.elsewhere.misfit.is_some_and(|misfit| entry.version <= misfit.version) => return,
             None => Keys::Record,
         };
         let Some(member) = self.members.get_mut(cluster) else { return };
-        if entry.version > member.elsewhere.awaited {
-            member.elsewhere.awaited = entry.version;
-            member.elsewhere.unread = None;
+        let is_newer = entry.version > member.elsewhere.awaited;
+        if is_newer || member.elsewhere.is_given_up() {
+            member.elsewhere.awaited = member.elsewhere.awaited.max(entry.version);
+            (member.elsewhere.unread, member.elsewhere.misfit) = (None, None);
         }
         member.ask_for(keys, now);
     }
@@ -329,7 +325,7 @@ impl Registry {
         }
         let Some(sharing) = &mut self.sharing else { return reading };
         for (who, unread) in &mut sharing.wanted {
-            if let Some((keys, _)) = unread.take(timing, now) {
+            if let Some((keys, _)) = unread.take(now, |tries| timing.reread(tries)) {
                 reading.members.insert(who.clone(), keys.and(Keys::All));
             }
         }
@@ -338,9 +334,11 @@ impl Registry {
             if member.elsewhere.missing_since.is_some() {
                 reading.members.insert(who(), Keys::Record);
             }
+            let is_given_up = member.elsewhere.is_given_up();
             let Some(unread) = &mut member.elsewhere.unread else { continue };
             let who = Who { cluster: cluster.clone(), uid: member.uid.clone() };
-            let Some((keys, tries)) = unread.take(timing, now) else { continue };
+            let pause = |tries| if is_given_up { timing.reread_unfit(tries) } else { timing.reread(tries) };
+            let Some((keys, tries)) = unread.take(now, pause) else { continue };
             if tries >= TELL_AFTER {
                 reading.tell.push(NewsEntry { member: member.tag, key: None, version: member.as_of });
             }
@@ -355,36 +353,5 @@ impl Registry {
         if let Some(sharing) = &mut self.sharing {
             sharing.wanted.entry(who).or_insert(Unread { keys: Keys::All, at: now, tries: 0, fits: false });
         }
-    }
-}
-
-impl Unread {
-    /// What is to be read now, if anything, and after how many tries. Until it is settled it is asked for again.
-    fn take(&mut self, timing: crate::timing::Timing, now: Timestamp) -> Option<(Keys, u32)> {
-        if !self.at.has_passed(now) {
-            return None;
-        }
-        let tries = self.tries;
-        self.at = now + timing.reread(tries);
-        self.tries = tries.saturating_add(1);
-        Some((std::mem::replace(&mut self.keys, Keys::Record), tries))
-    }
-}
-
-impl Member {
-    /// Something of it is to be read, now.
-    pub(super) fn ask_for(&mut self, keys: Keys, now: Timestamp) {
-        let unread = self.elsewhere.unread.take();
-        let unread = unread.unwrap_or(Unread { keys: Keys::Record, at: now, tries: 0, fits: false });
-        self.elsewhere.unread = Some(Unread { keys: unread.keys.and(keys), at: now, ..unread });
-    }
-
-    /// This is to be read again, not before `at` if it was not asked for before: what was read did not fit, or `fits` and is
-    /// older than what was named.
-    pub(super) fn ask_again(&mut self, keys: Keys, fits: bool, at: Timestamp) {
-        let unread = self.elsewhere.unread.take();
-        let unread = unread.unwrap_or(Unread { keys: Keys::Record, at, tries: 1, fits });
-        let (tries, at) = (unread.tries.max(1), unread.at.max(at));
-        self.elsewhere.unread = Some(Unread { keys: unread.keys.and(keys), at, tries, fits });
     }
 }

@@ -3,7 +3,7 @@
 use super::acts::Act;
 use super::hear::Who;
 use super::member::Standing;
-use super::sharing::Left;
+use super::past::Left;
 use super::{Member, Refused, Registered, Registration, Registry, Removed, Renewed, unknown};
 use crate::ids::{ClusterId, ClusterUid};
 use crate::lease::{Census, Lease, Tick};

@@ -13,7 +13,7 @@ use crate::ids::{ClusterId, ClusterUid, Region, ServiceKey};
 use crate::model::{Export, MemberState};
 use crate::replicas::UidTag;
 use crate::time::{Timestamp, WallMillis};
-use crate::version::{Sum, Version};
+use crate::version::{Leaf, Sum, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a store holds of a member besides its exports.
@@ -78,7 +78,7 @@ impl Rewrite {
 /// What became of what was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Learnt {
-    /// It does not fit together, or is older than what is known to be there: the next [`Registry::hear`] asks for it again.
+    /// It does not fit together, or is older than what is known to be there: [`Registry::hear`] asks for it again soon.
     pub again: bool,
     /// What is to be written again.
     pub rewrite: Rewrite,
@@ -230,6 +230,7 @@ impl Registry {
         let Some(member) = self.members.get_mut(cluster) else { return Learnt::default() };
         let services = &mut self.services;
         member.elsewhere.missing_since = None;
+        member.elsewhere.rewritten = false;
         let mut act = Act::default();
         let mut rewrite = Rewrite::default();
         if !member.in_log {
@@ -242,6 +243,13 @@ impl Registry {
             newest = newest.max(found);
             match member.age_of(&key, found) {
                 Age::Newer => acts::put(member, services, cluster, &key, export, &mut act),
+                // As it is held, and of a later act: nothing is to be written for that.
+                Age::Older if member.is_held_with(&key, export.leaf) => {
+                    if let Some(held) = member.exports.get_mut(&key).filter(|held| held.version < found) {
+                        held.version = found;
+                        act.changed(member, &key, true);
+                    }
+                }
                 Age::Older if repairs => {
                     // It is so as of the whole set. As older than what it replaces no store would take it.
                     if let Some(held) = member.exports.get_mut(&key).filter(|held| held.version < found) {
@@ -319,6 +327,12 @@ impl Registry {
         let unsettled = provable && !fits && (!serves || record.version > member.as_of);
         let again = !torn.is_empty() || unsettled || member.elsewhere.awaited > member.as_of;
         let later = now + self.policy.timing.reread(0);
+        if again && !(fits && torn.is_empty()) {
+            member.elsewhere.does_not_fit(record.version, record.sum);
+        } else {
+            member.elsewhere.misfit = None;
+        }
+        let again_soon = again && !member.elsewhere.is_given_up();
         if again || matches!(member.standing, Standing::Expired { renews: true, .. }) {
             let fits = fits && torn.is_empty();
             let keys = if torn.is_empty() { Keys::Record } else { Keys::Some(torn) };
@@ -327,7 +341,7 @@ impl Registry {
             member.elsewhere.unread = None;
         }
         self.finish(cluster, act);
-        Learnt { again, rewrite }
+        Learnt { again: again_soon, rewrite }
     }
 }
 
@@ -357,6 +371,11 @@ impl Read {
 }
 
 impl Member {
+    /// Whether an export is held, and its content has this hash.
+    fn is_held_with(&self, key: &ServiceKey, leaf: Leaf) -> bool {
+        self.exports.get(key).is_some_and(|held| held.leaf == leaf)
+    }
+
     /// How an export of this version stands to what is held. One that is not held, and not newer than the set that is known
     /// or than its delete here, was deleted since.
     fn age_of(&self, key: &ServiceKey, version: Version) -> Age {

@@ -4,12 +4,12 @@
 
 use super::elsewhere::Unread;
 use super::hear::Who;
+use super::past::{Ended, Left, Removals};
 use super::shared::Own;
 use crate::ids::{ClusterId, Epoch, Region};
 use crate::replicas::{Beat, News, NewsEntry, UidTag};
 use crate::time::{Timestamp, WallMillis};
 use crate::timing::Timing;
-use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -36,13 +36,13 @@ pub(super) struct Sharing {
     /// Clusters whose id another one holds.
     pub(super) rivals: BTreeMap<Who, Option<WallMillis>>,
     /// Clusters that were members: records as old as those that they had are those of before.
-    pub(super) removed: BTreeMap<Who, Left>,
+    pub(super) removed: Removals,
     /// Tags that nobody is known by, and when the directory was asked for them.
     pub(super) unknown: BTreeMap<UidTag, Timestamp>,
     /// Members whose verdict waits for other replicas.
     pub(super) waiting: BTreeSet<ClusterId>,
     /// Replicas that ended, with the number of the newest item that was read of each: a late read may show it again.
-    ended: BTreeMap<Epoch, u64>,
+    ended: Ended,
     /// Whether all others that lived knew of this replica at some time since the start.
     pub(super) known: bool,
     /// Whether the whole was read, and all others that lived were heard, at some time since the start.
@@ -50,21 +50,6 @@ pub(super) struct Sharing {
     /// Whether something that others changed could not be read at the last try.
     pub(super) lags: bool,
 }
-
-/// A member that was removed here.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Left {
-    /// The newest act seen of it.
-    pub(super) mark: Version,
-    /// When it was removed, on the judging clock.
-    pub(super) at: Timestamp,
-}
-
-/// So many removed members are remembered.
-const REMOVED: usize = 10_000;
-
-/// So many replicas that ended are remembered: far more than come and go while a read may be late.
-const ENDED: usize = 1_000;
 
 /// Another replica.
 #[derive(Clone, Debug)]
@@ -116,10 +101,10 @@ impl Sharing {
             unlearnt: BTreeSet::new(),
             wanted: BTreeMap::new(),
             rivals: BTreeMap::new(),
-            removed: BTreeMap::new(),
+            removed: Removals::default(),
             unknown: BTreeMap::new(),
             waiting: BTreeSet::new(),
-            ended: BTreeMap::new(),
+            ended: Ended::default(),
             known: false,
             complete: false,
             lags: false,
@@ -141,7 +126,7 @@ impl Sharing {
                 self.own.read = self.own.read.max(beat.number);
                 continue;
             }
-            if self.ended.get(&beat.epoch).is_some_and(|number| beat.number <= *number) {
+            if self.ended.get(beat.epoch).is_some_and(|number| beat.number <= number) {
                 continue;
             }
             let is_new = !self.others.contains_key(&beat.epoch);
@@ -161,10 +146,7 @@ impl Sharing {
         }
         self.find_dead(judged, timing, &mut told);
         let ended = self.others.extract_if(.., |_, other| other.dead && other.is_missing(judged, timing));
-        self.ended.extend(ended.map(|(epoch, other)| (epoch, other.number)));
-        while self.ended.len() > ENDED {
-            self.ended.pop_first();
-        }
+        ended.for_each(|(epoch, other)| self.ended.insert(epoch, other.number));
         told
     }
 
@@ -192,10 +174,10 @@ impl Sharing {
         if self.is_silent(&other.region, timing.lease() + self.grace, judged) {
             return true;
         }
-        // Who has read more of it than we have knows better.
-        let read_on =
-            self.others.values().any(|one| one.echoes.get(&epoch).is_some_and(|read| *read > other.number));
-        if read_on {
+        // Who has read more of it than we have knows better, while it lives.
+        let has_read_on =
+            |one: &Other| !one.dead && one.echoes.get(&epoch).is_some_and(|read| *read > other.number);
+        if self.others.values().any(has_read_on) {
             return false;
         }
         if other.region == self.region {
@@ -240,7 +222,8 @@ impl Sharing {
     /// Whether no replica that lives has read of one that was not read here.
     fn knows_all(&self, own: Epoch) -> bool {
         self.others.values().filter(|other| !other.dead).all(|other| {
-            let is_known = |epoch: &Epoch| self.others.contains_key(epoch) || self.ended.contains_key(epoch);
+            let is_known =
+                |epoch: &Epoch| self.others.contains_key(epoch) || self.ended.get(*epoch).is_some();
             let unknown = |epoch: &&Epoch| **epoch != own && !is_known(epoch);
             let mut unknown = other.echoes.keys().filter(unknown);
             unknown.all(|epoch| other.names_dead.contains(epoch))
@@ -296,15 +279,6 @@ impl Sharing {
         self.waiting.remove(&who.cluster);
         self.own.joined |= self.own.listed.contains(&tag);
         self.removed.insert(who, left);
-        self.bound_removed();
-    }
-
-    /// The oldest that were removed are forgotten.
-    pub(super) fn bound_removed(&mut self) {
-        if self.removed.len() > REMOVED {
-            let oldest = self.removed.iter().min_by_key(|(_, left)| left.at).map(|(who, _)| who.clone());
-            oldest.and_then(|who| self.removed.remove(&who));
-        }
     }
 
     /// Whether a beat is to be written now.

@@ -308,6 +308,34 @@ fn who_is_called_dead_after_less_than_was_read_of_it_lives_and_who_is_known_to_h
     assert_eq!(named_after(5, Some(5)), Some(MemberState::Expired));
 }
 
+/// What a dead one read is not read by anybody else: an item that lost in the table against an earlier one, for good.
+#[test]
+fn that_a_dead_replica_has_read_more_of_another_one_keeps_that_one_alive_no_longer() {
+    for (near_until, state) in [(60, MemberState::Held), (31, MemberState::Expired)] {
+        let far = item(FAR, 5, 0);
+        let mut fixture = replica(&["east"], &[&far, &item(FAR_TOO, 1, 0), &item(NEAR, 1, 0)]);
+        let near = |number| {
+            let mut near = item(NEAR, number, 1);
+            near.echoes.insert(Epoch(FAR), 6);
+            near
+        };
+        for seconds in [31, near_until] {
+            fixture.until(seconds);
+            fixture.hear(&[&far, &item(FAR_TOO, 1, 0), &near(seconds)]);
+        }
+        fixture.until(65);
+        let due = fixture.beat();
+        let named = naming(item(FAR_TOO, 3, due.number), FAR, 5);
+        let mut read = near(near_until);
+        read.echoes.insert(Epoch(OWN), due.number);
+        read.number += u64::from(near_until == 60);
+        // Who died is known only after a refresh.
+        fixture.hear(&[&due, &far, &named, &read]);
+        fixture.hear(&[&due, &far, &named, &read]);
+        assert_eq!(fixture.state("east"), Some(state), "near was read until second {near_until}");
+    }
+}
+
 #[test]
 fn members_are_held_while_a_region_is_silent_as_a_whole_and_judged_after_the_grace() {
     let mut fixture = replica(&["east"], &[&item(FAR, 1, 0), &item(FAR_TOO, 1, 0)]);

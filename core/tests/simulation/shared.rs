@@ -6,8 +6,10 @@
 mod actions;
 mod checks;
 mod importer;
+mod notes;
 mod owner;
 mod process;
+mod saving;
 mod table;
 mod world;
 

@@ -306,7 +306,7 @@ impl DynamoDb {
         let (number, row) = said.remove(&Said::Beat)?;
         let beat = row.and_then(|row| codec::read_beat(epoch, &row)).unwrap_or_else(|problem| {
             unread(Said::Beat, &problem);
-            codec::unread_beat(epoch, number)
+            Beat::silent(epoch, number)
         });
         let news = said.remove(&Said::News).map(|(end, row)| {
             row.and_then(|row| codec::read_news(epoch, &row)).unwrap_or_else(|problem| {

@@ -1,19 +1,20 @@
 //! What befalls the world.
 
-use super::table::Key;
+use super::table::{Key, Value};
 use super::world::{Event, OFF, World};
 use crate::content::{random_endpoints, random_spec};
 use crate::facts::{CLAIMANT, LEASE, cluster_id, cluster_uid, keys, place_of};
 use mcs_core::ids::{ClusterUid, ServiceKey};
 use mcs_core::registry::Who;
 use mcs_core::time::WallTime;
+use mcs_core::version::Version;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use std::time::Duration;
 
 type Action = fn(&mut World, usize, &ServiceKey) -> bool;
 
-const CHOICES: [(u32, &str, Action); 23] = [
+const CHOICES: [(u32, &str, Action); 24] = [
     (20, "endpoints changed", World::change_endpoints),
     (5, "definitions changed", World::change_definition),
     (8, "exports added", World::add_export),
@@ -36,6 +37,7 @@ const CHOICES: [(u32, &str, Action); 23] = [
     (5, "clusters cut off", World::cut_off),
     (2, "clusters removed by force", World::remove_by_force),
     (2, "clusters that left", World::leave),
+    (3, "clusters installed anew", World::install_anew),
     (3, "claimants of an id", World::claim),
 ];
 
@@ -185,12 +187,13 @@ impl World {
     fn lose_record(&mut self, place: usize, _: &ServiceKey) -> bool {
         let region = self.rng.random_range(0..self.tables.len());
         let key = Key::Record(Who { cluster: cluster_id(place), uid: cluster_uid(place) });
-        let is_there = self.tables[region].value(&key).is_some();
-        if is_there {
-            self.write(region, key, None);
-            self.records_lost.insert(cluster_uid(place), self.now);
-        }
-        is_there
+        let Some(Value::Record(record)) = self.tables[region].value(&key) else { return false };
+        let version = record.version;
+        let mark = Value::Removed(Version { seq: version.seq.saturating_sub(1), ..version });
+        let value = self.rng.random_bool(0.5).then_some(mark);
+        self.write(region, key, value);
+        self.records_lost.insert(cluster_uid(place), self.now);
+        true
     }
 
     fn kill_leader(&mut self, place: usize, _: &ServiceKey) -> bool {
@@ -248,6 +251,15 @@ impl World {
         self.at(self.now + away, Event::Lead(place));
         self.note_removed(&cluster_uid(place));
         self.remove(slot, place, Some(&cluster_uid(place)))
+    }
+
+    /// It leaves, its Lease goes with it, and it comes back on a clock that is behind.
+    fn install_anew(&mut self, place: usize, key: &ServiceKey) -> bool {
+        let left = self.leave(place, key);
+        let back = self.rng.random_range(1..4);
+        let owner = &mut self.owners[place];
+        owner.term = owner.term.saturating_sub(back);
+        left
     }
 
     /// What it said before counts no more.

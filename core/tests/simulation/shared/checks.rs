@@ -248,6 +248,32 @@ impl World {
         }
     }
 
+    /// No replica writes exports again and again as they stand: what is refused is read, and each loss is one rewrite.
+    pub(crate) fn check_repeats(&mut self, epoch: Epoch, who: &Who) {
+        let now = self.now;
+        let repeats = self.repeats.entry((epoch, who.clone())).or_default();
+        repeats.retain(|at| !(*at + 3 * LEASE).has_passed(now));
+        repeats.push(now);
+        assert!(
+            repeats.len() <= 4,
+            "writes: {epoch} writes what stands of {who:?} again and again: {repeats:?}"
+        );
+    }
+
+    /// While clusters do nothing but renew, beats are all that is written. Where a cluster goes to another replica, its record
+    /// may be: by each the claim that it has.
+    pub(crate) fn nothing_is_written_while_nothing_happens(&mut self) {
+        let before = self.writes;
+        self.log(|| "CALM".to_owned());
+        self.pass(6 * LEASE);
+        let [records, exports, news] = std::array::from_fn(|kind| self.writes[kind] - before[kind]);
+        let fine = records <= self.size && exports == 0 && news <= records;
+        assert!(
+            fine,
+            "writes: {records} of records, {exports} of exports, {news} of news while nothing happens"
+        );
+    }
+
     /// 4. A cluster that dies while all is well is gone from all replicas within a lease and a sixth, and not before it.
     pub(crate) fn a_dead_cluster_is_gone_in_time(&mut self) {
         if self.size < 3 {

@@ -21,6 +21,8 @@ use std::time::Duration;
 pub(crate) struct Owner {
     pub(crate) home: usize,
     pub(crate) term: u64,
+    /// All terms that leaders had.
+    terms: Vec<u64>,
     pub(crate) exports: BTreeMap<ServiceKey, Exported>,
     pub(crate) leaders: BTreeMap<u64, Leader>,
     /// Until when it reaches no registry.
@@ -68,6 +70,7 @@ impl Owner {
         Self {
             home,
             term: 0,
+            terms: Vec::new(),
             exports: BTreeMap::new(),
             leaders: BTreeMap::new(),
             cut: Timestamp::ZERO,
@@ -112,6 +115,7 @@ impl World {
             return;
         }
         owner.term += 1;
+        owner.terms.push(owner.term);
         let urls = self.tables.len();
         let outbox = Outbox::new(TIMING, urls, owner.term, now);
         let mut leader = Leader {
@@ -130,6 +134,19 @@ impl World {
         self.owners[place].leaders.insert(pid, leader);
         self.log(|| format!("cluster {place} has a new leader {pid}"));
         self.at(now, Event::Drive(place, pid));
+    }
+
+    /// A Lease that was set back is raised by hand: what its leader says counts nowhere before its term has passed those
+    /// that importers have seen. So is one that gave two leaders one term.
+    pub(crate) fn mend_lease(&mut self, place: usize) {
+        let owner = &mut self.owners[place];
+        let highest = owner.terms.iter().copied().max().unwrap_or_default();
+        let twice = owner.terms.iter().filter(|term| **term == highest).count() > 1;
+        if owner.term < highest || twice {
+            owner.term = highest;
+            owner.leaders.clear();
+            self.count("Leases raised by hand");
+        }
     }
 
     pub(crate) fn drive(&mut self, place: usize, pid: u64) {

@@ -1,6 +1,7 @@
-//! A registry process over a shared table, and what its drivers do: refreshes, readings, beats, news, saving.
+//! A registry process over a shared table, and what its drivers do: refreshes, readings, beats.
 
 use super::checks::Floors;
+use super::notes::Unsaved;
 use super::table::{Key, Value};
 use super::world::{Event, World};
 use crate::book::Book;
@@ -8,10 +9,9 @@ use crate::facts::{POLICY, TIMING, cluster_id};
 use mcs_core::ids::{ClusterId, ClusterUid, Epoch, Region, ServiceKey};
 use mcs_core::log::StateLog;
 use mcs_core::model::{Change, MemberState, Object, ObjectKey};
-use mcs_core::registry::{Keys, Read, Recorded, Registry, Rewrite, Who};
-use mcs_core::replicas::{Beat, KeyTag, News, NewsEntry, UidTag};
-use mcs_core::time::Timestamp;
-use mcs_core::version::Version;
+use mcs_core::registry::{Forgotten, Keys, Member, Read, Registry, Rewrite, Who};
+use mcs_core::replicas::{Beat, News, NewsEntry, Packed, UidTag};
+use mcs_core::time::{Timestamp, WallMillis};
 use rand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,29 +36,24 @@ pub(crate) struct Process {
     pub(crate) sick: Timestamp,
     /// Whether it said `degraded` last.
     pub(crate) degraded: bool,
-    unsaved: BTreeMap<ClusterId, Notes>,
-    news: Vec<NewsEntry>,
-    first: u64,
-    told: bool,
+    pub(crate) unsaved: Unsaved,
+    pub(crate) news: Vec<NewsEntry>,
+    pub(crate) first: u64,
+    pub(crate) told: bool,
     /// When the directory is compared as a whole.
     compare_at: Timestamp,
     writing: bool,
     /// The newest item of each other replica that was heard.
     pub(crate) read: BTreeMap<Epoch, u64>,
-    states: BTreeMap<ClusterId, (ClusterUid, MemberState)>,
+    states: BTreeMap<ClusterId, State>,
     /// Who was a member and went, which was checked then.
     pub(crate) went: BTreeSet<ClusterUid>,
     /// The versions that it held.
     pub(crate) floors: BTreeMap<ClusterId, Floors>,
 }
 
-#[derive(Default, Debug)]
-struct Notes {
-    uid: Option<ClusterUid>,
-    gone: BTreeMap<ClusterUid, Version>,
-    record: bool,
-    keys: BTreeSet<ServiceKey>,
-}
+/// Who has an id, what is thought of it, and when it took the id.
+type State = (ClusterUid, MemberState, Option<WallMillis>);
 
 /// Who caused changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +77,7 @@ impl Process {
             serves: false,
             sick: Timestamp::ZERO,
             degraded: false,
-            unsaved: BTreeMap::new(),
+            unsaved: Unsaved::default(),
             news: Vec::new(),
             first: 0,
             told: true,
@@ -95,41 +90,28 @@ impl Process {
         }
     }
 
-    fn note(&mut self, change: &Change) {
-        match (&change.key, &change.object) {
-            (ObjectKey::Part(key, cluster), _) => {
-                self.unsaved.entry(cluster.clone()).or_default().keys.insert(key.clone());
+    fn note(&mut self, change: &Change, cause: Cause) {
+        match cause {
+            Cause::Call | Cause::Time => {
+                let act = match &change.key {
+                    ObjectKey::Section(cluster) | ObjectKey::Part(_, cluster) => {
+                        self.registry.member(cluster).map(Member::newest_act)
+                    }
+                    ObjectKey::Header(_) => None,
+                };
+                self.unsaved.note(change, cause == Cause::Call, act.unwrap_or_default());
             }
-            (ObjectKey::Section(cluster), Some(Object::Section(section))) => {
-                let notes = self.unsaved.entry(cluster.clone()).or_default();
-                if let Some(before) = notes.uid.replace(section.uid.clone()).filter(|uid| *uid != section.uid)
-                {
-                    notes.gone.insert(before, section.version);
-                }
-                notes.record = true;
-            }
-            (ObjectKey::Section(cluster), _) => {
-                let notes = self.unsaved.entry(cluster.clone()).or_default();
-                let gone = notes.uid.take();
-                notes.gone.extend(gone.map(|uid| (uid, Version::default())));
-                notes.record = false;
-                notes.keys.clear();
-            }
-            (ObjectKey::Header(_), _) => {}
+            Cause::Heard => self.unsaved.heard(change),
+            Cause::Learned => self.unsaved.learned(change),
         }
     }
 
-    fn rewrite(&mut self, cluster: &ClusterId, rewrite: Rewrite) {
-        if rewrite.is_empty() {
-            return;
-        }
-        let notes = self.unsaved.entry(cluster.clone()).or_default();
-        notes.uid = self.registry.member(cluster).map(|member| member.uid().clone());
-        notes.record = true;
-        notes.keys.extend(rewrite.keys);
+    fn rewrite(&mut self, who: &Who, rewrite: Rewrite) {
+        let as_of = self.registry.member(&who.cluster).map(Member::version).unwrap_or_default();
+        self.unsaved.again(&who.cluster, &who.uid, as_of, rewrite.keys);
     }
 
-    fn tell(&mut self, entry: NewsEntry) {
+    pub(crate) fn tell(&mut self, entry: NewsEntry) {
         self.news.push(entry);
         while self.news.len() > NEWS {
             self.news.remove(0);
@@ -159,28 +141,26 @@ impl World {
     ) -> Option<R> {
         let now = self.now;
         let mut process = self.slots[slot].take()?;
+        process.registry.handle_timeout(now);
+        self.drain(slot, &mut process, Cause::Time);
         let result = act(&mut process.registry, &mut self.book, now);
+        self.drain(slot, &mut process, cause);
+        self.slots[slot] = Some(process);
+        Some(result)
+    }
+
+    fn drain(&mut self, slot: usize, process: &mut Process, cause: Cause) {
         let mut changed = BTreeSet::new();
         while let Some(change) = process.registry.next_change() {
-            let verdict = matches!(&change.object, Some(Object::Section(section))
-                if section.state == MemberState::Expired);
-            if cause == Cause::Call || (matches!(cause, Cause::Time | Cause::Heard) && verdict) {
-                process.note(&change);
-            } else if let (ObjectKey::Section(cluster), Some(Object::Section(section))) =
-                (&change.key, &change.object)
-            {
-                process.unsaved.entry(cluster.clone()).or_default().uid = Some(section.uid.clone());
-            }
+            process.note(&change, cause);
             if let ObjectKey::Section(cluster) = &change.key {
                 changed.insert(cluster.clone());
             }
             process.log.append(change.key, change.revision, change.object);
         }
         if !changed.is_empty() {
-            self.check_process(slot, &mut process, cause, &changed);
+            self.check_process(slot, process, cause, &changed);
         }
-        self.slots[slot] = Some(process);
-        Some(result)
     }
 
     fn check_process(
@@ -193,11 +173,11 @@ impl World {
         let states: BTreeMap<_, _> = process
             .registry
             .members()
-            .map(|(id, member)| (id.clone(), (member.uid().clone(), member.state())))
+            .map(|(id, member)| (id.clone(), (member.uid().clone(), member.state(), member.claimed_at())))
             .collect();
         let before = std::mem::replace(&mut process.states, states.clone());
-        for (cluster, (uid, state)) in &before {
-            let is = states.get(cluster).filter(|(now, _)| now == uid).map(|(_, state)| *state);
+        for (cluster, (uid, state, claimed_at)) in &before {
+            let is = states.get(cluster).filter(|(now, ..)| now == uid).map(|(_, state, _)| *state);
             if *state != MemberState::Expired && is == Some(MemberState::Expired) {
                 self.log(|| format!("replica {slot} expires {uid}, which was {state}: {cause:?}"));
                 self.count("verdicts");
@@ -206,7 +186,19 @@ impl World {
             if *state == MemberState::Expired && is == Some(MemberState::Active) {
                 self.count("members back");
             }
-            let by = states.get(cluster).map(|(uid, _)| uid.clone());
+            let by = states.get(cluster).map(|(uid, ..)| uid.clone());
+            if let Some((now, _, claim)) = states.get(cluster).filter(|(now, ..)| now != uid)
+                && cause != Cause::Call
+                && *state != MemberState::Expired
+            {
+                self.count("ids given to an earlier claim");
+                let rank =
+                    |claim: Option<WallMillis>, uid: &ClusterUid| (claim.is_none(), claim, uid.clone());
+                assert!(
+                    rank(*claim, now) < rank(*claimed_at, uid),
+                    "invariant 15: {cluster} of {uid}, which took it at {claimed_at:?}, went to {now}, at {claim:?}"
+                );
+            }
             if is.is_none() {
                 process.went.insert(uid.clone());
             }
@@ -252,11 +244,20 @@ impl World {
         for epoch in epochs {
             let lags = self.lags();
             let table = &self.tables[region];
-            let Some(Value::Beat(beat)) = table.get(&Key::Beat(epoch), self.now, lags) else { continue };
-            let news = match table.get(&Key::News(epoch), self.now, lags) {
+            let Some(Value::Beat(mut beat)) = table.get(&Key::Beat(epoch), self.now, lags) else { continue };
+            let mut news = match table.get(&Key::News(epoch), self.now, lags) {
                 Some(Value::News(news)) => Some(news),
                 _ => None,
             };
+            if self.strikes(0.002, "beats that cannot be read") {
+                beat = Beat::silent(epoch, beat.number);
+            }
+            if self.strikes(0.002, "news that cannot be read") {
+                news.iter_mut().for_each(|news| {
+                    news.first += news.entries.len() as u64;
+                    news.entries.clear();
+                });
+            }
             items.push((beat, news));
         }
         let later = self.some(5, 60);
@@ -303,28 +304,54 @@ impl World {
             .keys()
             .filter_map(|key| if let Key::Record(who) = key { Some(who.clone()) } else { None })
             .collect();
-        let mut directory = Vec::new();
+        let (mut directory, mut removed, mut torn) = (Vec::new(), Vec::new(), BTreeSet::new());
         for who in keys {
             let lags = self.lags();
-            if let Some(Value::Record(record)) =
-                self.tables[region].get(&Key::Record(who.clone()), self.now, lags)
-            {
-                directory.push((who.cluster, record));
+            match self.tables[region].get(&Key::Record(who.clone()), self.now, lags) {
+                Some(Value::Record(_)) if self.strikes(0.005, "records that cannot be read") => {
+                    torn.insert((who.cluster, UidTag::of(&who.uid)));
+                }
+                Some(Value::Record(record)) => directory.push((who.cluster, record)),
+                Some(Value::Removed(as_of)) => removed.push((who, as_of)),
+                _ => {}
             }
         }
         let differing = self.with(slot, Cause::Learned, |registry, now| {
-            registry.differing(&directory, &BTreeSet::new(), now)
+            for (who, as_of) in &removed {
+                registry.was_removed(who, *as_of, now);
+            }
+            registry.differing(&directory, &torn, now)
         });
         let Some(differing) = differing else { return };
         for (cluster, rewrite) in differing.rewrite {
-            self.count("rewrites");
-            self.slots[slot].iter_mut().for_each(|process| process.rewrite(&cluster, rewrite.clone()));
+            let member = self.slots[slot].as_ref().and_then(|process| process.registry.member(&cluster));
+            let Some(uid) = member.map(|member| member.uid().clone()) else { continue };
+            self.rewrite(slot, &Who { cluster, uid }, rewrite);
+        }
+        for (who, as_of) in differing.remove {
+            self.count("members removed again");
+            self.slots[slot]
+                .iter_mut()
+                .for_each(|process| process.unsaved.remove_again(&who.cluster, who.uid.clone(), as_of));
         }
         for who in differing.read {
             let later = self.some(1, 100);
             self.at(self.now + later, Event::Read(slot, epoch, who, Keys::All));
         }
         self.drive_process(slot);
+    }
+
+    /// Notes what is to be written again, and reads it all: where something was lost, more may have been.
+    fn rewrite(&mut self, slot: usize, who: &Who, rewrite: Rewrite) {
+        if rewrite.is_empty() {
+            return;
+        }
+        self.count("rewrites");
+        let Some(process) = &mut self.slots[slot] else { return };
+        process.rewrite(who, rewrite);
+        let epoch = process.epoch;
+        let later = self.some(1, 100);
+        self.at(self.now + later, Event::Read(slot, epoch, who.clone(), Keys::All));
     }
 
     pub(crate) fn read(&mut self, slot: usize, epoch: Epoch, who: &Who, keys: &Keys) {
@@ -334,18 +361,26 @@ impl World {
         }
         let lags = self.lags();
         let record = match self.tables[region].get(&Key::Record(who.clone()), self.now, lags) {
+            Some(Value::Record(_)) if self.strikes(0.005, "records that cannot be read") => return,
             Some(Value::Record(record)) => record,
-            _ => {
-                let forgotten = self
-                    .with(slot, Cause::Learned, |registry, now| registry.forget(&who.cluster, &who.uid, now));
-                if let Some(forgotten) = forgotten {
-                    if forgotten.gone {
-                        self.count("members forgotten");
+            found => {
+                let as_of = if let Some(Value::Removed(as_of)) = found { Some(as_of) } else { None };
+                let forgotten = self.with(slot, Cause::Learned, |registry, now| {
+                    if as_of.is_some_and(|as_of| registry.was_removed(who, as_of, now)) {
+                        return Forgotten { gone: true, rewrite: Rewrite::default() };
                     }
-                    self.slots[slot]
-                        .iter_mut()
-                        .for_each(|process| process.rewrite(&who.cluster, forgotten.rewrite.clone()));
+                    registry.forget(&who.cluster, &who.uid, now)
+                });
+                let Some(forgotten) = forgotten else { return };
+                if forgotten.gone {
+                    self.count(if as_of.is_some() {
+                        "members that a mark took"
+                    } else {
+                        "members forgotten"
+                    });
                 }
+                self.rewrite(slot, who, forgotten.rewrite);
+                self.drive_process(slot);
                 return;
             }
         };
@@ -384,11 +419,14 @@ impl World {
         if learnt.again {
             self.count("read again");
         }
-        if !learnt.rewrite.is_empty() {
-            self.count("rewrites");
-            self.slots[slot]
-                .iter_mut()
-                .for_each(|process| process.rewrite(&who.cluster, learnt.rewrite.clone()));
+        if *keys == Keys::All {
+            // Its rewrite is not followed by another read of all.
+            if !learnt.rewrite.is_empty() {
+                self.count("rewrites");
+                self.slots[slot].iter_mut().for_each(|process| process.rewrite(who, learnt.rewrite.clone()));
+            }
+        } else {
+            self.rewrite(slot, who, learnt.rewrite);
         }
         self.drive_process(slot);
     }
@@ -420,8 +458,9 @@ impl World {
         let Some(process) = &mut self.slots[slot] else { return };
         let dirty: Vec<ClusterId> = process
             .unsaved
+            .0
             .iter()
-            .filter(|(_, notes)| !notes.gone.is_empty() || notes.record || !notes.keys.is_empty())
+            .filter(|(_, notes)| !notes.is_empty())
             .map(|(id, _)| id.clone())
             .collect();
         for cluster in dirty {
@@ -437,7 +476,9 @@ impl World {
         let fails = self.store_fails(region);
         // It may be written although nobody is told so.
         if !fails || self.rng.random_bool(0.3) {
-            self.write(region, Key::Beat(epoch), Some(Value::Beat(beat.clone())));
+            // As it is read back from its bytes.
+            let renewals = Packed::of(beat).renewals(beat.number);
+            self.write(region, Key::Beat(epoch), Some(Value::Beat(Beat { renewals, ..beat.clone() })));
         }
         let Some(process) = &mut self.slots[slot] else { return };
         process.writing = false;
@@ -453,77 +494,6 @@ impl World {
             let news = News { epoch, first: process.first, entries: process.news.clone() };
             self.write(region, Key::News(epoch), Some(Value::News(news)));
         }
-    }
-
-    pub(crate) fn save(&mut self, slot: usize, epoch: Epoch, cluster: &ClusterId) {
-        self.saving.remove(&(slot, cluster.clone()));
-        let Some(region) = self.region_of(slot).filter(|_| self.is(slot, epoch)) else { return };
-        let fails = self.store_fails(region);
-        let Some(process) = &mut self.slots[slot] else { return };
-        process.degraded = fails;
-        if fails {
-            return;
-        }
-        let Some(notes) = process.unsaved.get_mut(cluster) else { return };
-        let gone = std::mem::take(&mut notes.gone);
-        let keys = std::mem::take(&mut notes.keys);
-        let record = std::mem::take(&mut notes.record) || !keys.is_empty();
-        let uid = notes.uid.clone();
-        let mut writes: Vec<(Key, Option<Value>, Option<Version>)> = Vec::new();
-        let mut entries = Vec::new();
-        for (uid, version) in gone {
-            let who = Who { cluster: cluster.clone(), uid: uid.clone() };
-            for key in crate::facts::keys() {
-                writes.push((Key::Export(who.clone(), key.clone()), None, None));
-            }
-            writes.push((Key::Record(who), None, None));
-            entries.push(NewsEntry { member: UidTag::of(&uid), key: None, version });
-        }
-        let member = process.registry.member(cluster).filter(|member| uid.as_ref() == Some(member.uid()));
-        if let Some(member) = member.filter(|_| record) {
-            let who = Who { cluster: cluster.clone(), uid: member.uid().clone() };
-            let tag = UidTag::of(member.uid());
-            let newest = member.newest_act();
-            for key in &keys {
-                let export = member.exports().get(key);
-                let version = export.map_or(newest, |export| export.version);
-                let value = export.cloned().map(Value::Export);
-                writes.push((Key::Export(who.clone(), key.clone()), value, Some(version)));
-                entries.push(NewsEntry {
-                    member: tag,
-                    key: Some(KeyTag::of(key)),
-                    version: member.version(),
-                });
-            }
-            let recorded = Recorded {
-                uid: member.uid().clone(),
-                region: member.region().cloned(),
-                version: member.version(),
-                sum: member.sum(),
-                state: member.recorded_state(),
-                claimed_at: member.claimed_at(),
-            };
-            writes.push((Key::Record(who), Some(Value::Record(recorded)), Some(member.version())));
-            if keys.is_empty() {
-                entries.push(NewsEntry { member: tag, key: None, version: member.version() });
-            }
-        }
-        entries.into_iter().for_each(|entry| process.tell(entry));
-        for (key, value, version) in writes {
-            if self.tables[region].holds_newer(&key, version) {
-                self.count("older writes refused");
-                continue;
-            }
-            if self.strikes(0.004, "writes lost") {
-                continue;
-            }
-            self.write(region, key, value);
-        }
-        // News are written at once; at most one write of them is made between two of these moments.
-        let Some(process) = &mut self.slots[slot] else { return };
-        process.told = true;
-        let news = News { epoch, first: process.first, entries: process.news.clone() };
-        self.write(region, Key::News(epoch), Some(Value::News(news)));
     }
 
     pub(crate) fn remove(&mut self, slot: usize, place: usize, uid: Option<&ClusterUid>) -> bool {

@@ -2,7 +2,7 @@
 //! and the last writer wins by a time that nobody sees.
 
 use mcs_core::ids::{Epoch, ServiceKey};
-use mcs_core::model::Export;
+use mcs_core::model::{Export, MemberState};
 use mcs_core::registry::{Recorded, Who};
 use mcs_core::replicas::{Beat, News};
 use mcs_core::time::Timestamp;
@@ -23,14 +23,17 @@ pub(crate) enum Value {
     News(News),
     Record(Recorded),
     Export(Export),
+    /// In place of a record: that it was removed as of this version.
+    Removed(Version),
 }
 
 impl Value {
     /// What the condition of a write compares.
-    fn version(&self) -> Option<Version> {
+    pub(crate) fn version(&self) -> Option<Version> {
         match self {
             Self::Record(record) => Some(record.version),
             Self::Export(export) => Some(export.version),
+            Self::Removed(as_of) => Some(*as_of),
             Self::Beat(_) | Self::News(_) => None,
         }
     }
@@ -59,10 +62,23 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Whether a write of this version would put something older in the place of something newer.
-    pub(crate) fn holds_newer(&self, key: &Key, version: Option<Version>) -> bool {
-        let held = self.items.get(key).and_then(|item| item.value.as_ref()).and_then(Value::version);
-        held.zip(version).is_some_and(|(held, version)| held > version)
+    /// Whether what stands is newer than this version.
+    pub(crate) fn holds_newer(&self, key: &Key, version: Version) -> bool {
+        self.value(key).and_then(Value::version).is_some_and(|held| held > version)
+    }
+
+    /// Whether a write is refused: what stands is newer, or says that a member was removed of which the write says that
+    /// its lease ran out.
+    pub(crate) fn refuses(&self, key: &Key, value: &Value) -> bool {
+        let is_verdict = matches!(value, Value::Record(record) if record.state == MemberState::Expired);
+        let was_removed = matches!(self.value(key), Some(Value::Removed(_)));
+        (is_verdict && was_removed) || value.version().is_some_and(|version| self.holds_newer(key, version))
+    }
+
+    /// Whether an export stands as it would be written.
+    pub(crate) fn has(&self, key: &Key, export: &Export) -> bool {
+        matches!(self.value(key), Some(Value::Export(held))
+            if held.version == export.version && held.leaf == export.leaf)
     }
 
     pub(crate) fn stamp_of(&self, key: &Key) -> u64 {

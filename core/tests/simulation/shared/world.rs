@@ -76,6 +76,10 @@ pub(crate) struct World {
     /// Since when all is well with all regions, for what is asked of replicas.
     pub(crate) cut_until: Timestamp,
     pub(crate) counts: Counts,
+    /// When a replica wrote exports of a member again as they stood.
+    pub(crate) repeats: BTreeMap<(Epoch, Who), Vec<Timestamp>>,
+    /// How many writes were made of records, of exports and of news.
+    pub(crate) writes: [usize; 3],
     /// Members of which a table lost an export.
     pub(crate) lost: Vec<(usize, Who)>,
     queue: BTreeMap<(Timestamp, u64), Event>,
@@ -115,6 +119,8 @@ impl World {
             records_lost: BTreeMap::new(),
             cut_until: Timestamp::ZERO,
             counts: Counts::new(),
+            repeats: BTreeMap::new(),
+            writes: [0; 3],
             lost: Vec::new(),
             queue: BTreeMap::new(),
             ids: 0,
@@ -254,6 +260,16 @@ impl World {
 
     /// Writes an item in one region, and sends it to the others.
     pub(crate) fn write(&mut self, region: usize, key: Key, value: Option<Value>) {
+        let kind = match &key {
+            Key::Beat(_) => None,
+            Key::Record(_) => Some(0),
+            Key::Export(..) => Some(1),
+            Key::News(_) => Some(2),
+        };
+        if let Some(kind) = kind {
+            self.writes[kind] += 1;
+            self.log(|| format!("region {region} is written {key:?}: {value:?}"));
+        }
         let millis = (self.now.as_nanos() / 1_000_000).saturating_add_signed(self.skews[region]);
         // In its own region the last write wins always.
         let stamp = (millis.max(self.tables[region].stamp_of(&key) + 1), self.fresh_id());
@@ -280,6 +296,7 @@ impl World {
             self.slots[slot].iter_mut().for_each(|process| process.paused = now);
         }
         for place in 0..PLACES {
+            self.mend_lease(place);
             self.owners[place].cut = now;
             self.owners[place].leaders.retain(|_, leader| leader.leads);
             let gone = place == CLAIMANT || place >= self.size || dead == Some(place);
@@ -326,6 +343,7 @@ pub(crate) fn run(seed: u64, event_log: Option<EventLog>) -> Counts {
     world.pass(lag + GRACE + 16 * LEASE);
     world.check_all();
     world.check_convergence(dead);
+    world.nothing_is_written_while_nothing_happens();
     if dead.is_none() {
         world.a_dead_cluster_is_gone_in_time();
     }

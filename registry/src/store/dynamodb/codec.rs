@@ -14,7 +14,7 @@
 //! older release must not read for that says so in its field `needs`. What cannot be read is an error with its
 //! reason, never nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use mcs_core::ids::{ClustersetId, Epoch, Region, ServiceKey};
 use mcs_core::model::{EndpointSet, Export, ExportSpec, MemberState, Section};
-use mcs_core::replicas::{Beat, KeyTag, News, NewsEntry, Renewal, UidTag};
+use mcs_core::replicas::{Beat, KeyTag, News, NewsEntry, Packed, UidTag};
 use mcs_core::time::{WallMillis, WallTime};
 use mcs_core::validate::Refusal;
 use mcs_core::version::{Leaf, Sum, Version};
@@ -486,32 +486,21 @@ pub(super) fn named_now(digest: Digest, now: Now) -> Named {
     Named { digest, day: now.day() }
 }
 
-/// Bytes of a renewal in a beat.
-const RENEWAL: usize = 8;
-
 /// What a replica says of the renewals that it took.
 pub(super) fn beat_row(clusterset: &ClustersetId, beat: &Beat, now: Now) -> Row {
-    let Beat { epoch, region, number, echoes, dead, is_due, renewals } = beat;
+    let Beat { epoch, region, number, echoes, dead, is_due, renewals: _ } = beat;
     let epochs = |epochs: &mut dyn Iterator<Item = &Epoch>| {
         epochs.flat_map(|Epoch(epoch)| epoch.to_be_bytes()).collect()
     };
-    let longest = renewals.values().map(|renewal| renewal.age).max().unwrap_or_default();
-    // Ages are cut, so that a renewal is never dated earlier than it was: by 0.4 % of the oldest at most.
-    let step = longest.as_millis().div_ceil(u128::from(u8::MAX)).max(1);
-    let renewal = |(UidTag(tag), renewal): (&UidTag, &Renewal)| -> [u8; RENEWAL] {
-        let [a, b, c, d, e, f] = *tag;
-        // Of a renewal that holds there are fewer. More are told as so many: as another renewal, and as old.
-        let before = u8::try_from(number.saturating_sub(renewal.number)).unwrap_or(u8::MAX);
-        [a, b, c, d, e, f, before, u8::try_from(renewal.age.as_millis() / step).unwrap_or(u8::MAX)]
-    };
+    let packed = Packed::of(beat);
     let body = BeatBody {
         region: region.as_ref().map(ToString::to_string).unwrap_or_default(),
         echoed: epochs(&mut echoes.keys()),
         echoes: echoes.values().copied().collect(),
         dead: epochs(&mut dead.iter()),
         is_due: *is_due,
-        renewals: renewals.iter().flat_map(renewal).collect(),
-        step: step.try_into().unwrap_or(u64::MAX),
+        renewals: packed.renewals.into_flattened(),
+        step: packed.step,
         needs: 0,
     };
     Row {
@@ -533,16 +522,12 @@ pub(super) fn read_beat(epoch: Epoch, row: &Row) -> Result<Beat, Unreadable> {
     if echoed.len() != body.echoes.len() {
         return Err(Unreadable::Lists("echoes"));
     }
-    let (renewals, rest) = body.renewals.as_chunks::<RENEWAL>();
+    let (renewals, rest) = body.renewals.as_chunks();
     if !rest.is_empty() {
         return Err(Unreadable::Lists("renewals"));
     }
     let number = row.order()?.number();
-    let renewal = |bytes: &[u8; RENEWAL]| {
-        let [a, b, c, d, e, f, before, age] = *bytes;
-        let age = Duration::from_millis(body.step.saturating_mul(age.into()));
-        (UidTag([a, b, c, d, e, f]), Renewal { number: number.saturating_sub(before.into()), age })
-    };
+    let packed = Packed { step: body.step, renewals: renewals.to_vec() };
     Ok(Beat {
         epoch,
         region,
@@ -550,7 +535,7 @@ pub(super) fn read_beat(epoch: Epoch, row: &Row) -> Result<Beat, Unreadable> {
         echoes: echoed.into_iter().zip(body.echoes).collect(),
         dead: read_epochs(&body.dead, "dead")?.into_iter().collect::<BTreeSet<_>>(),
         is_due: body.is_due,
-        renewals: renewals.iter().map(renewal).collect::<BTreeMap<_, _>>(),
+        renewals: packed.renewals(number),
     })
 }
 
@@ -564,19 +549,6 @@ fn read_epochs(bytes: &[u8], list: &'static str) -> Result<Vec<Epoch>, Unreadabl
 
 /// Bytes of an entry of news, without its version.
 const ENTRY: usize = 14;
-
-/// A beat that says nothing.
-pub(super) const fn unread_beat(epoch: Epoch, number: u64) -> Beat {
-    Beat {
-        epoch,
-        region: None,
-        number,
-        echoes: BTreeMap::new(),
-        dead: BTreeSet::new(),
-        is_due: false,
-        renewals: BTreeMap::new(),
-    }
-}
 
 /// What a replica changed. An entry without a Service has no tag of one: all bits are none.
 pub(super) fn news_row(clusterset: &ClustersetId, news: &News, now: Now) -> Row {

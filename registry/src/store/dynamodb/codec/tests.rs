@@ -3,6 +3,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use mcs_core::ids::ClusterUid;
 use mcs_core::limits::{MAX_ENDPOINTS, MAX_METADATA_BYTES, MAX_PORTS};
 use mcs_core::model::{Endpoint, EndpointMap, EndpointPort, GroupKey, IpFamily, MemberState, Port};
+use mcs_core::replicas::Renewal;
 use mcs_core::version::Sum;
 
 use super::*;
