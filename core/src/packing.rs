@@ -47,10 +47,22 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn byte(&mut self) -> Option<u8> {
-        self.array().map(|[byte]| byte)
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
     }
 
+    #[inline]
     pub(crate) fn number(&mut self) -> Option<u64> {
+        // Most have one byte.
+        if let [first @ ..=0x7f, rest @ ..] = self.0 {
+            self.0 = rest;
+            return Some(u64::from(*first));
+        }
+        self.long_number()
+    }
+
+    fn long_number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {
             let byte = self.byte()?;

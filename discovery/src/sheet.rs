@@ -2,10 +2,11 @@
 //!
 //! An entry holds what others hold too, so the list costs a pointer or two for each. Who reads it is given the pages as they
 //! are: a page is copied only if it changes while a reader still holds it, and its entries are encoded piece by piece, as
-//! they are taken. So nobody holds the text of a list, and a read waits for nobody.
+//! they are taken. So nobody holds the text of a long list, and a read of it waits for nobody. The text of a short one is
+//! kept from one read to the next where nothing changes.
 //!
 //! Rejected: pages of text (each pool is held a second time, three times as large as it is packed; what is saved is the time
-//! to encode an entry, some 100 ns, which sending it takes too).
+//! to encode an entry, some hundred ns, which sending it takes too).
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -15,6 +16,10 @@ const PAGE: usize = 64;
 /// A list is encoded in pieces of about so many bytes, a frame of HTTP/2: a connection holds sixteen of them at most for a
 /// reader that stands still.
 const PIECE: usize = 16 * 1024;
+
+/// A list of at most so many bytes, some 1,600 pools, is kept as text: to encode it takes less than a millisecond, in which
+/// nothing else is done, and those who poll share it.
+const SHORT: usize = 512 * 1024;
 
 /// What a list is made of. Cheap to clone.
 pub trait Entry: Clone {
@@ -38,11 +43,13 @@ pub(crate) struct Sheet<E> {
     count: usize,
     /// How long the text of all is, with a comma before each.
     bytes: usize,
+    /// The text of all as it was read last, where it is short and nothing has changed.
+    text: Option<Bytes>,
 }
 
 impl<E> Default for Sheet<E> {
     fn default() -> Self {
-        Self { pages: Vec::new(), count: 0, bytes: 0 }
+        Self { pages: Vec::new(), count: 0, bytes: 0, text: None }
     }
 }
 
@@ -50,6 +57,7 @@ impl<E: Entry> Sheet<E> {
     /// Puts an entry, whose text has so many bytes, in place of the one that its key had.
     pub(crate) fn put(&mut self, entry: E, bytes: usize) {
         let number = self.page_of(entry.key());
+        self.text = None;
         self.bytes += bytes + 1;
         let Some(page) = self.pages.get_mut(number) else {
             self.count += 1;
@@ -81,6 +89,7 @@ impl<E: Entry> Sheet<E> {
         let Some(page) = self.pages.get_mut(number) else { return };
         let Ok(at) = page.binary_search_by(|known| known.key().cmp(key)) else { return };
         let page = Arc::make_mut(page);
+        self.text = None;
         self.bytes -= length(&page.remove(at));
         self.count -= 1;
         if page.is_empty() {
@@ -94,13 +103,24 @@ impl<E: Entry> Sheet<E> {
     }
 
     /// All entries as they are now.
-    pub(crate) fn entries(&self) -> Entries<E> {
-        Entries {
-            pages: self.pages.clone().into_iter(),
-            next: 0,
-            left: self.bytes.saturating_sub(1),
-            is_begun: false,
+    pub(crate) fn entries(&mut self) -> Entries<E> {
+        let left = self.bytes.saturating_sub(1);
+        if left > SHORT {
+            let pages = self.pages.clone().into_iter();
+            return Entries { text: None, pages, next: 0, left, is_begun: false };
         }
+        let text = self.text.get_or_insert_with(|| {
+            let mut text = Vec::with_capacity(left);
+            for entry in self.pages.iter().flat_map(|page| page.iter()) {
+                if !text.is_empty() {
+                    text.push(b',');
+                }
+                entry.write(&mut text);
+            }
+            text.into()
+        });
+        let text = Some(text.clone()).filter(|text| !text.is_empty());
+        Entries { text, pages: Vec::new().into_iter(), next: 0, left, is_begun: false }
     }
 
     /// Writes a piece of the entries after `key`, each with a comma before it, or of all where there is no key. Gives the
@@ -142,6 +162,8 @@ fn length<E: Entry>(entry: &E) -> usize {
 /// The entries of a list as they were at one moment: their text with commas between them, in pieces.
 #[derive(Debug)]
 pub struct Entries<E> {
+    /// Those of a short list.
+    text: Option<Bytes>,
     pages: std::vec::IntoIter<Page<E>>,
     /// The entry of the first page that comes next.
     next: usize,
@@ -160,6 +182,10 @@ impl<E: Entry> Iterator for Entries<E> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
+        if let Some(text) = self.text.take() {
+            self.left = 0;
+            return Some(text);
+        }
         let mut text = Vec::with_capacity(self.left.min(PIECE + PIECE / 8));
         while text.len() < PIECE
             && let Some(page) = self.pages.as_slice().first()

@@ -94,7 +94,7 @@ impl<E: Entry> Shown<E> {
 
     /// The list.
     pub fn list(&self) -> List<E> {
-        let state = self.lock();
+        let mut state = self.lock();
         List { entries: state.sheet.entries(), completeness: state.completeness, version: state.version }
     }
 

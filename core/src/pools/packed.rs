@@ -47,21 +47,31 @@ impl PoolKey {
 
     /// The cluster.
     pub fn cluster_id(&self) -> &str {
-        self.part(0)
+        self.parts().0
     }
 
     /// The namespace.
     pub fn namespace(&self) -> &str {
-        self.part(1)
+        self.parts().1
     }
 
     /// The DGD.
     pub fn dgd_name(&self) -> &str {
-        self.part(2)
+        self.parts().2
     }
 
-    fn part(&self, index: usize) -> &str {
-        Reader(&self.0).text().and_then(|text| text.split(SEPARATOR).nth(index)).unwrap_or_default()
+    /// Cluster, namespace and DGD.
+    pub fn parts(&self) -> (&str, &str, &str) {
+        fn split(text: &str) -> Option<(&str, &str)> {
+            let at = text.bytes().position(|byte| byte == SEPARATOR as u8)?;
+            Some((text.get(..at)?, text.get(at + 1..)?))
+        }
+        let parts = Reader(&self.0).text().and_then(|text| {
+            let (cluster_id, rest) = split(text)?;
+            let (namespace, dgd_name) = split(rest)?;
+            Some((cluster_id, namespace, dgd_name))
+        });
+        parts.unwrap_or_default()
     }
 
     fn bytes(&self) -> &[u8] {
@@ -98,7 +108,8 @@ impl Hash for PoolKey {
 
 impl fmt::Display for PoolKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.cluster_id(), self.namespace(), self.dgd_name())
+        let (cluster_id, namespace, dgd_name) = self.parts();
+        write!(f, "{cluster_id}/{namespace}/{dgd_name}")
     }
 }
 

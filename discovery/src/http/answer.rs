@@ -301,7 +301,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_long_list_that_is_not_taken_is_given_up_and_held_no_more() {
         for (millis, is_held) in [(59_999, true), (60_000, false), (60_001, false)] {
-            let (list, text) = whole(100_000);
+            let (list, text) = whole(1_200_000);
             let mut body = super::list("pools", list, Tags::of_process(1)).into_body();
             body.frame().await.unwrap().unwrap();
             sleep(Duration::from_millis(millis)).await;

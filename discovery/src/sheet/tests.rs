@@ -21,7 +21,7 @@ fn put(sheet: &mut Sheet<Numbered>, key: u64, text: &str) {
     sheet.put(Numbered(key, text.to_owned()), text.len());
 }
 
-fn read(sheet: &Sheet<Numbered>) -> String {
+fn read(sheet: &mut Sheet<Numbered>) -> String {
     let entries = sheet.entries();
     let (bytes, all) = (entries.bytes(), entries.collect::<Vec<_>>().concat());
     assert_eq!(bytes, all.len());
@@ -46,7 +46,7 @@ fn a_sheet_reads_like_the_map_of_what_was_put_and_not_removed() {
         }
         if step % 50 == 0 {
             let expected: Vec<&str> = map.values().map(String::as_str).collect();
-            assert_eq!((read(&sheet), sheet.len()), (expected.join(","), map.len()), "at step {step}");
+            assert_eq!((read(&mut sheet), sheet.len()), (expected.join(","), map.len()), "at step {step}");
         }
     }
     assert!(sheet.pages.len() > 2, "the history is too small to split pages");
@@ -69,7 +69,7 @@ fn a_sheet_is_read_on_from_any_key_there_or_not() {
     while let (text, Some(next)) = after(&sheet, last.as_ref()) {
         (all, last, pieces) = (all + &text, Some(next), pieces + 1);
     }
-    assert_eq!((&all[1..], last), (&*read(&sheet), Some(2997)));
+    assert_eq!((all[1..].to_owned(), last), (read(&mut sheet), Some(2997)));
     assert!(pieces > 2, "too few pieces");
     for key in 0..3000 {
         let next = (key / 3 + 1) * 3;
@@ -83,10 +83,11 @@ fn a_sheet_is_read_on_from_any_key_there_or_not() {
 fn what_is_read_does_not_change_while_it_is() {
     let mut sheet = Sheet::default();
     for key in 0..1000 {
-        put(&mut sheet, key, &"0".repeat(100));
+        put(&mut sheet, key, &"0".repeat(1000));
     }
-    let (before, mut entries) = (read(&sheet), sheet.entries());
+    let (before, mut entries) = (read(&mut sheet), sheet.entries());
     let first = entries.next().unwrap();
+    assert!(before.len() > SHORT && first.len() < 2 * PIECE);
     for key in 0..1000 {
         if key % 3 == 0 {
             sheet.remove(&key);
@@ -96,7 +97,22 @@ fn what_is_read_does_not_change_while_it_is() {
     }
     let rest: Vec<Bytes> = entries.collect();
     assert_eq!([&first[..], &rest.concat()].concat(), before.as_bytes());
-    assert_eq!(read(&sheet), ["1"; 666].join(","));
+    assert_eq!(read(&mut sheet), ["1"; 666].join(","));
+}
+
+#[test]
+fn the_text_of_a_short_list_is_kept_until_something_changes() {
+    let mut sheet = Sheet::default();
+    let text = |sheet: &mut Sheet<Numbered>| sheet.entries().next().map(|text| (text.as_ptr(), text));
+    assert_eq!(text(&mut sheet), None);
+    put(&mut sheet, 1, "1");
+    put(&mut sheet, 2, "2");
+    let kept = text(&mut sheet).unwrap();
+    assert_eq!((text(&mut sheet).as_ref(), &kept.1[..]), (Some(&kept), &b"1,2"[..]));
+    put(&mut sheet, 2, "3");
+    assert_eq!(read(&mut sheet), "1,3");
+    sheet.remove(&1);
+    assert_eq!(read(&mut sheet), "3");
 }
 
 #[test]
@@ -115,9 +131,9 @@ fn an_entry_larger_than_a_piece_is_a_piece_by_itself() {
     for key in [2, 1, 3] {
         put(&mut sheet, key, if key == 2 { &large } else { "0" });
     }
-    assert_eq!(read(&sheet), format!("0,{large},0"));
+    assert_eq!(read(&mut sheet), format!("0,{large},0"));
     for key in [2, 1, 3] {
         sheet.remove(&key);
     }
-    assert_eq!((read(&sheet), sheet.len()), (String::new(), 0));
+    assert_eq!((read(&mut sheet), sheet.len()), (String::new(), 0));
 }
