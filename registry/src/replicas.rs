@@ -326,7 +326,7 @@ impl Loop {
             }
             Err(failed) => {
                 let now = clusterset.clock().elapsed();
-                shared.reads().queue.has_failed(job.clone(), |failures| now + self.keeper.retry_in(failures));
+                shared.reads().queue.has_failed(job.clone(), now, |failures| self.keeper.retry_in(failures));
                 clusterset.is_unread(shared, failed);
                 clusterset.is_up_to_date(shared);
                 (job, false)
@@ -397,8 +397,8 @@ impl Clusterset {
     /// Looks whether all that was to be read was read; what was torn is named again.
     fn is_up_to_date(&self, shared: &Shared) {
         let (is_settled, is_read_once) = {
-            let reads = shared.reads();
-            (reads.queue.is_settled(), reads.queue.is_read_once())
+            let (now, reads) = (self.clock().elapsed(), shared.reads());
+            (reads.queue.is_settled(), reads.queue.is_read_once(now, self.lease()))
         };
         if is_settled && shared.reads().unread.take().is_some() {
             info!(clusterset = %self.id(), "store gives again what other replicas changed");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcs_core::registry::{self, Registry};
+use mcs_proto::convert::Member;
 use mcs_runtime::clock::sleep_until;
 use mcs_runtime::shutdown::Drain;
 use tracing::{debug, info, warn};
@@ -81,12 +82,20 @@ impl Loop {
             return;
         };
         // Whatever time of the day replicas are replaced at.
-        let mut next = clock.elapsed() + DAY.mul_f64(rand::random());
+        let mut all_at = clock.elapsed() + DAY.mul_f64(rand::random());
+        let mut unread: Vec<Member> = Vec::new();
         loop {
+            let next = if unread.is_empty() { all_at } else { all_at.min(clock.elapsed() + DAY / 24) };
             sleep_until(&*clock, Some(next)).await;
             let Some(clusterset) = self.clusterset.upgrade() else { return };
-            next = clock.elapsed() + DAY;
-            for member in clusterset.served() {
+            let (now, before) = (clock.elapsed(), std::mem::take(&mut unread));
+            let is_daily = all_at.has_passed(now);
+            if is_daily {
+                all_at = now + DAY;
+            }
+            let mut served = clusterset.served();
+            served.retain(|member| is_daily || before.contains(member));
+            for member in served {
                 match self.keeper.calls().fading(&member).await {
                     Ok(keys) => {
                         let again = |unsaved: &mut Unsaved, registry: &Registry| {
@@ -99,7 +108,7 @@ impl Loop {
                     Err(failed) => {
                         let (clusterset, cluster) = (&member.clusterset, &member.cluster);
                         warn!(%clusterset, %cluster, error = %failed, "records are not refreshed today: tried again soon");
-                        next = clock.elapsed() + DAY / 24;
+                        unread.push(member);
                     }
                 }
             }

@@ -4,6 +4,7 @@
 //! records, and each has pauses of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use mcs_core::registry::{Keys, Who};
 use mcs_core::time::Timestamp;
@@ -63,6 +64,8 @@ pub(crate) enum Job {
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     failures: u32,
+    /// When the first of them was.
+    since: Timestamp,
     until: Timestamp,
 }
 
@@ -132,10 +135,11 @@ impl Queue {
     }
 
     /// A job failed: it is made again after a pause, which `pause` says by how often it failed in turn.
-    pub(crate) fn has_failed(&mut self, job: Job, pause: impl FnOnce(u32) -> Timestamp) {
+    pub(crate) fn has_failed(&mut self, job: Job, now: Timestamp, pause: impl FnOnce(u32) -> Duration) {
         let of = self.ended(&job);
-        let failures = self.pauses.get(&of).map_or(0, |pause| pause.failures) + 1;
-        self.pauses.insert(of, Pause { failures, until: pause(failures) });
+        let (failures, since) =
+            self.pauses.get(&of).map_or((1, now), |pause| (pause.failures + 1, pause.since));
+        self.pauses.insert(of, Pause { failures, since, until: now + pause(failures) });
         match job {
             Job::All => self.todo.all = true,
             Job::Member(who, keys) => self.todo.read(who, keys),
@@ -166,21 +170,25 @@ impl Queue {
         self.todo.is_empty() && !self.is_comparing && self.reading.is_empty() && self.pauses.is_empty()
     }
 
-    /// Whether all was read that can be: what failed so far is not waited for, unless everything did.
-    pub(crate) fn is_read_once(&self) -> bool {
+    /// Whether all was read that can be: what failed so far is not waited for. If everything did it is, for a time: a store
+    /// that gives no record may be asked for too much, and the one record that there is may be one that nobody can read.
+    pub(crate) fn is_read_once(&self, now: Timestamp, waits: Duration) -> bool {
         let has_failed = |who: &Who| self.pauses.contains_key(&Some(who.clone()));
         let waiting = self.todo.members.keys().chain(&self.reading);
-        self.compared && (self.read || self.pauses.is_empty()) && waiting.into_iter().all(has_failed)
+        let is_over = |pause: &Pause| (pause.since + waits).has_passed(now);
+        self.compared
+            && (self.read || self.pauses.values().all(is_over))
+            && waiting.into_iter().all(has_failed)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use mcs_core::ids::{ClusterId, ClusterUid, ServiceKey};
 
     use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
 
     fn key(name: &str) -> ServiceKey {
         ServiceKey::new("shop", name).unwrap()
@@ -249,7 +257,7 @@ mod tests {
         }
         assert_eq!(queue.next(at(0), 8), [of("east")]);
         queue.is_done(&of("east"));
-        assert!(queue.is_settled() && queue.is_read_once());
+        assert!(queue.is_settled() && queue.is_read_once(at(0), LEASE));
     }
 
     #[test]
@@ -274,22 +282,41 @@ mod tests {
         queue.next(at(0), 8);
         let mut seen = Vec::new();
         for seconds in [0, 1] {
-            queue.has_failed(of("east"), |failures| {
+            queue.has_failed(of("east"), at(seconds), |failures| {
                 seen.push(failures);
-                at(seconds + 1)
+                Duration::from_secs(1)
             });
             assert_eq!(
                 (queue.has_next(at(seconds)), queue.wakes_at(at(seconds))),
                 (false, Some(at(seconds + 1)))
             );
-            assert!(!queue.is_read_once(), "nothing was read yet");
+            assert!(!queue.is_read_once(at(seconds), LEASE), "nothing was read yet");
             assert_eq!(queue.next(at(seconds + 1), 8), [of("east")]);
             assert_eq!(queue.wakes_at(at(seconds + 1)), None, "it is being read");
         }
         assert_eq!(seen, [1, 2]);
         queue.is_done(&of("west"));
-        assert!(queue.is_read_once() && !queue.is_settled(), "all but what fails");
+        assert!(queue.is_read_once(at(1), LEASE) && !queue.is_settled(), "all but what fails");
         queue.is_done(&of("east"));
         assert!(queue.is_settled());
+    }
+
+    /// The one record that there is cannot be read, as often as it is tried.
+    #[test]
+    fn nothing_but_what_fails_is_waited_for_a_lease_after_its_first_failure() {
+        let mut queue = Queue::everything();
+        queue.next(at(0), 8);
+        queue.todo.read(who("east"), Keys::All);
+        queue.is_done(&Job::All);
+        for (seconds, is_read) in [(5, false), (34, false), (35, true), (36, true)] {
+            assert_eq!(queue.next(at(seconds), 8), [of("east")]);
+            queue.has_failed(of("east"), at(seconds), |_| Duration::ZERO);
+            assert_eq!(queue.is_read_once(at(seconds), LEASE), is_read, "at second {seconds}");
+        }
+        // The records of all members are waited for as long as it takes.
+        let mut queue = Queue::everything();
+        queue.next(at(0), 8);
+        queue.has_failed(Job::All, at(0), |_| Duration::ZERO);
+        assert!(!queue.is_read_once(at(100), LEASE));
     }
 }
