@@ -113,8 +113,8 @@ mod tests {
         {
             assert_eq!((may_ask(&caller, true), may_ask(&caller, false)), (Ok(()), asks), "{caller:?}");
         }
-        let told = "no client certificate was shown, and this needs one signed by a CA of --tls-client-ca-cert-path: \
+        let refusal = "no client certificate was shown, and this needs one signed by a CA of --tls-client-ca-cert-path: \
                     without it only GET of /healthz, /readyz and /livez is answered";
-        assert_eq!(super::tests::told(&Caller::Nobody), [told, told]);
+        assert_eq!(told(&Caller::Nobody), [refusal, refusal]);
     }
 }
