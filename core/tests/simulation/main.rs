@@ -227,7 +227,6 @@ const HAPPENS_TO_REPLICAS: &[&str] = &[
     "leaders paused",
     "members back",
     "members forgotten",
-    "members removed again",
     "members that a mark took",
     "news that cannot be read",
     "older writes refused",
