@@ -54,7 +54,7 @@ pub(crate) fn renew(
     let writer = Writer::called_by(caller, Member::read(request.clusterset, request.cluster, request.uid)?)?;
     let report = read_report(request.held_imports, request.refused_exports)?;
     let renewed = service.renew(&writer, read_version(request.version)?, read_sum(&request.sum)?, report)?;
-    let degraded = service.is_degraded_in(&writer.member().clusterset);
+    let degraded = service.is_degraded_for(writer.member());
     Ok(pb::RenewResponse {
         state: pb::LeaseState::from(renewed.state).into(),
         differs: renewed.differs,

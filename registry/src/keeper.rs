@@ -44,6 +44,41 @@ impl fmt::Display for Condition {
     }
 }
 
+/// What is known of the store.
+#[derive(Debug)]
+struct Health {
+    /// How it is, whatever it is asked for.
+    whole: Condition,
+    /// Of these clusters it did not take what it was given last.
+    behind: BTreeSet<(ClustersetId, ClusterId)>,
+    /// Since when it is not fine.
+    since: Option<Timestamp>,
+}
+
+impl Health {
+    fn condition(&self) -> Condition {
+        match self.whole {
+            Condition::Fine if !self.behind.is_empty() => Condition::Behind,
+            whole => whole,
+        }
+    }
+
+    /// Whether what was said of a cluster just now is for the task that tries on to save: then the cluster is behind until
+    /// that is done, also where the store as a whole is fine again before.
+    fn waits(&mut self, clusterset: &ClustersetId, cluster: &ClusterId) -> bool {
+        let waits = self.is_behind(clusterset, cluster);
+        if waits {
+            self.behind.insert((clusterset.clone(), cluster.clone()));
+        }
+        waits
+    }
+
+    /// Whether what is said of a cluster may be in memory only.
+    fn is_behind(&self, clusterset: &ClustersetId, cluster: &ClusterId) -> bool {
+        self.whole != Condition::Fine || self.behind.iter().any(|(id, of)| (id, of) == (clusterset, cluster))
+    }
+}
+
 /// Why clusters are better served by another replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trouble {
@@ -66,8 +101,7 @@ impl fmt::Display for Trouble {
 pub(crate) struct Keeper {
     calls: Calls,
     timing: Timing,
-    /// How the store is, and since when it is not fine.
-    condition: Mutex<(Condition, Timestamp)>,
+    health: Mutex<Health>,
     /// Clustersets whose clusters are better served by another replica, and why.
     troubles: Mutex<BTreeSet<(ClustersetId, Trouble)>>,
     clock: Arc<dyn Clock>,
@@ -77,8 +111,8 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// A keeper of a store that is taken to be fine.
     pub(crate) fn new(calls: Calls, timing: Timing, clock: Arc<dyn Clock>) -> Self {
-        let condition = Mutex::new((Condition::Fine, Timestamp::ZERO));
-        Self { calls, timing, condition, troubles: Mutex::default(), clock, wake: Notify::new() }
+        let health = Mutex::new(Health { whole: Condition::Fine, behind: BTreeSet::new(), since: None });
+        Self { calls, timing, health, troubles: Mutex::default(), clock, wake: Notify::new() }
     }
 
     /// Asks the store.
@@ -86,9 +120,13 @@ impl Keeper {
         &self.calls
     }
 
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How the store is.
     pub(crate) fn condition(&self) -> Condition {
-        self.condition.lock().unwrap_or_else(PoisonError::into_inner).0
+        self.health().condition()
     }
 
     /// Whether what was said last may be in memory only, or the clusters of some clusterset are better served by another
@@ -97,11 +135,11 @@ impl Keeper {
         self.condition() != Condition::Fine || !self.troubles().is_empty()
     }
 
-    /// Whether what was said last of this clusterset may be in memory only, or its clusters are better served by another
-    /// replica: that of one clusterset is no reason for those of others to leave.
-    pub(crate) fn is_degraded_in(&self, clusterset: &Clusterset) -> bool {
+    /// Whether what was said last of this cluster may be in memory only, or it is better served by another replica: that
+    /// of one cluster is no reason for others to leave, nor that of one clusterset for the clusters of others.
+    pub(crate) fn is_degraded_for(&self, clusterset: &Clusterset, cluster: &ClusterId) -> bool {
         let is_troubled = || self.troubles().iter().any(|(of, _)| of == clusterset.id());
-        self.condition() != Condition::Fine || is_troubled() || clusterset.is_new_to_others()
+        self.health().is_behind(clusterset.id(), cluster) || is_troubled() || clusterset.is_new_to_others()
     }
 
     fn troubles(&self) -> MutexGuard<'_, BTreeSet<(ClustersetId, Trouble)>> {
@@ -130,19 +168,25 @@ impl Keeper {
         self.troubles().retain(|(of, _)| of != clusterset);
     }
 
-    /// Takes notice of a store that is not fine; says whether that is news.
-    fn set(&self, condition: Condition) -> bool {
-        let mut known = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
-        let (before, since) = *known;
-        *known = (condition, if before == Condition::Fine { self.clock.elapsed() } else { since });
-        before != condition
+    /// The store answered, be it that it is asked for too much.
+    pub(crate) fn answers(&self) {
+        self.health().whole = Condition::Fine;
+    }
+
+    /// Of all that is not saved, this is left: whatever else it did not take is not waited for.
+    pub(crate) fn are_left(&self, unsaved: &[(Arc<Clusterset>, ClusterId)]) {
+        let left = |(id, cluster): &(ClustersetId, ClusterId)| {
+            unsaved.iter().any(|(clusterset, of)| (clusterset.id(), of) == (id, cluster))
+        };
+        self.health().behind.retain(left);
     }
 
     /// Takes notice of a store that is fine; says for how long it was not, if it was not.
     pub(crate) fn recovered(&self) -> Option<Duration> {
-        let mut known = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
-        let (before, since) = std::mem::replace(&mut *known, (Condition::Fine, Timestamp::ZERO));
-        (before != Condition::Fine).then(|| self.clock.elapsed().since(since))
+        let mut health = self.health();
+        (health.whole, health.behind) = (Condition::Fine, BTreeSet::new());
+        let since = health.since.take()?;
+        Some(self.clock.elapsed().since(since))
     }
 
     /// Something is to be saved that no call waits for.
@@ -168,7 +212,7 @@ impl Keeper {
 
     /// Saves what of one cluster id is not saved; says whether it may be in memory only.
     pub(crate) async fn save_now(&self, clusterset: &Clusterset, cluster: &ClusterId) -> bool {
-        if self.condition() != Condition::Fine {
+        if self.health().waits(clusterset.id(), cluster) {
             return true;
         }
         let mut given_up = WakeOnDrop(Some(self));
@@ -178,24 +222,48 @@ impl Keeper {
         match saved.unwrap_or(Err(Failed::TimedOut { limit })) {
             Ok(()) => {
                 given_up.0 = None;
-                self.is_degraded_in(clusterset)
+                self.is_degraded_for(clusterset, cluster)
             }
             Err(failed) => {
-                // Whether it answers at all is for the task that tries on to find out.
-                self.failed(Some((clusterset.id(), cluster)), &failed, Condition::Behind);
+                self.takes_nothing_of(clusterset.id(), cluster, &failed);
+                if matches!(failed, Failed::TimedOut { .. } | Failed::Away { .. }) {
+                    // Whether it answers at all is for the task that tries on to find out. Others do not wait meanwhile.
+                    self.health().whole = Condition::Behind;
+                }
                 true
             }
         }
     }
 
+    /// The store did not take what it was given of a cluster.
+    pub(crate) fn takes_nothing_of(&self, clusterset: &ClustersetId, cluster: &ClusterId, failed: &Failed) {
+        let note = |health: &mut Health| {
+            health.behind.insert((clusterset.clone(), cluster.clone()));
+        };
+        self.failed(note, Some((clusterset, cluster)), failed);
+    }
+
+    /// The store is so, whatever it is asked for.
+    pub(crate) fn is_as_a_whole(&self, condition: Condition, failed: &Failed) {
+        self.failed(|health| health.whole = condition, None, failed);
+    }
+
     /// Notes a failure, and logs the first of an outage: with what was to be stored, where it was something.
-    pub(crate) fn failed(
+    fn failed(
         &self,
+        note: impl FnOnce(&mut Health),
         of: Option<(&ClustersetId, &ClusterId)>,
         failed: &Failed,
-        condition: Condition,
     ) {
-        if self.set(condition) {
+        let (before, condition) = {
+            let mut health = self.health();
+            let before = health.condition();
+            note(&mut health);
+            let now = self.clock.elapsed();
+            health.since.get_or_insert(now);
+            (before, health.condition())
+        };
+        if before != condition {
             let (clusterset, cluster) = (of.map(|(id, _)| display(id)), of.map(|(_, id)| display(id)));
             warn!(
                 clusterset, cluster, %condition, error = %failed, retry_helps = failed.retry_helps(),
@@ -206,6 +274,12 @@ impl Keeper {
 
     /// Saves what of one cluster id is not saved.
     pub(crate) async fn save(&self, clusterset: &Clusterset, cluster: &ClusterId) -> Result<(), Failed> {
+        self.save_all_of(clusterset, cluster).await?;
+        self.health().behind.remove(&(clusterset.id().clone(), cluster.clone()));
+        Ok(())
+    }
+
+    async fn save_all_of(&self, clusterset: &Clusterset, cluster: &ClusterId) -> Result<(), Failed> {
         let Some(turn) = clusterset.unsaved(|unsaved, _| unsaved.turn(cluster)) else { return Ok(()) };
         let _turn = turn.lock().await;
         let batch = |clusterset: &Clusterset| {

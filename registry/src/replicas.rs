@@ -19,11 +19,12 @@
 //! **Rejected**: one loop for all (a store that is slow to read would let leases run out elsewhere); a read of all
 //! exports in turn (its cost grows with what does not change).
 
+mod daily;
 mod read;
 mod tell;
 mod todo;
+mod unfit;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use mcs_core::ids::{ClusterId, ClustersetId, Region};
-use mcs_core::registry::Reading;
+use mcs_core::registry::{Reading, Who};
 use mcs_core::replicas::{Beat, News};
 use mcs_core::time::Timestamp;
 use mcs_core::timing::Timing;
@@ -42,6 +43,7 @@ use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use self::todo::{Job, Queue, Todo};
+use self::unfit::Unfit;
 use crate::clusterset::{Clusterset, State};
 use crate::keeper::{Keeper, Trouble};
 use crate::store::{Failed, Replica};
@@ -271,11 +273,10 @@ impl Loop {
         }
     }
 
-    /// How long to wait after a read that failed. A store that is asked for too much is asked more seldom, to make up for
-    /// what is to be written again: one to three intervals pass, in which no lease is judged.
+    /// How long to wait after a read that failed.
     fn hears_again_in(&self, failed: &Failed, failures: u32, interval: Duration) -> Duration {
         match failed {
-            Failed::Throttled { .. } => interval.mul_f64(1.0 + 2.0 * rand::random::<f64>()),
+            Failed::Throttled { .. } => spared(self.timing, interval, rand::random()),
             _ => self.keeper.retry_in(failures).min(interval),
         }
     }
@@ -283,7 +284,7 @@ impl Loop {
     /// Reads what is to be read, until the clusterset is forgotten. A read that takes long, or fails again and again, delays
     /// no other.
     async fn reads(&self) {
-        let (mut rereads, mut unfit) = (0, BTreeSet::new());
+        let mut unfit = Unfit::new(self.timing);
         let mut jobs = FuturesUnordered::new();
         loop {
             let Some(clusterset) = self.clusterset.upgrade() else { return };
@@ -292,22 +293,20 @@ impl Loop {
             let begun = clusterset.next_jobs(shared);
             jobs.extend(begun.into_iter().map(|job| self.read(Arc::clone(&clusterset), job)));
             let next = clusterset.reads_next(shared);
-            drop(clusterset);
             // What did not fit together is soon asked for again, before the next refresh.
-            let again = clock.elapsed() + self.timing.reread(rereads);
+            if unfit.is_due(clock.elapsed(), |who| clusterset.is_held(who)) {
+                self.signals.hear.notify_one();
+            }
+            let again = unfit.wakes_at();
+            drop(clusterset);
             tokio::select! {
                 Some((job, again)) = jobs.next(), if !jobs.is_empty() => {
                     if let Job::Member(who, _) = job {
-                        if again { unfit.insert(who) } else { unfit.remove(&who) };
+                        unfit.was_read(who, !again, clock.elapsed());
                     }
-                    rereads = if unfit.is_empty() { 0 } else { rereads.max(1) };
                 }
                 () = sleep_until(&*clock, Some(next)) => {}
-                () = sleep_until(&*clock, Some(again)), if rereads > 0 => {
-                    // Later and later, as long as nothing comes of it.
-                    rereads += 1;
-                    self.signals.hear.notify_one();
-                }
+                () = sleep_until(&*clock, again) => {}
                 () = self.signals.read.notified() => {}
             }
         }
@@ -333,6 +332,13 @@ impl Loop {
             }
         }
     }
+}
+
+/// How long to wait after a read that was throttled; `random` is below 1. A store that is asked for too much is asked more
+/// seldom, to make up for what is to be written again: one to three intervals pass, in which no lease is judged. No more than
+/// a third of a [pause](Timing::pause): after two in turn leases are not counted anew.
+fn spared(timing: Timing, interval: Duration, random: f64) -> Duration {
+    interval.mul_f64(1.0 + 2.0 * random).min(timing.pause() / 3).max(interval)
 }
 
 impl Clusterset {
@@ -394,13 +400,14 @@ impl Clusterset {
         shared.fails(failed);
     }
 
-    /// Looks whether all that was to be read was read; what was torn is named again.
+    /// Looks whether all that could not be read was read since: what is to be read besides was told of a moment ago, and is
+    /// read like that of any other moment. What was torn is named again.
     fn is_up_to_date(&self, shared: &Shared) {
-        let (is_settled, is_read_once) = {
+        let (is_failing, is_read_once) = {
             let (now, reads) = (self.clock().elapsed(), shared.reads());
-            (reads.queue.is_settled(), reads.queue.is_read_once(now, self.lease()))
+            (reads.queue.is_failing(), reads.queue.is_read_once(now, self.lease()))
         };
-        if is_settled && shared.reads().unread.take().is_some() {
+        if !is_failing && shared.reads().unread.take().is_some() {
             info!(clusterset = %self.id(), "store gives again what other replicas changed");
             self.with(|state, _| state.registry.lags(false));
         }
@@ -468,6 +475,11 @@ impl Clusterset {
         let beaten = shared.progress.borrow().beaten;
         let is_recent = |at: Timestamp| !(at + self.lease()).has_passed(self.clock().elapsed());
         beaten.is_some_and(is_recent) && !self.unsaved(|_, registry| registry.is_known())
+    }
+
+    /// Whether this cluster is a member.
+    fn is_held(&self, who: &Who) -> bool {
+        self.unsaved(|_, registry| registry.member(&who.cluster).is_some_and(|held| *held.uid() == who.uid))
     }
 
     /// The members that renew here.

@@ -5,6 +5,7 @@
 //! and read from the store then; one in which nobody registered is forgotten when nobody watches it. What a call changed is stored before it is answered, or the answer says that it is
 //! `degraded` ([`crate::keeper`]).
 
+mod listed;
 mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::Stream;
-use mcs_core::ids::{ClusterId, ClusterUid, ClustersetId, Epoch, ServiceKey};
+use mcs_core::ids::{ClusterUid, ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::{HeldExport, Report};
 use mcs_core::rate::Rate;
 use mcs_core::registry::{Op, Policy, Refused, Registered, Registration, Removed, Renewed};
@@ -33,7 +34,6 @@ use crate::caller::{Remover, Writer};
 use crate::clusterset::{Clusterset, State};
 use crate::error::{Error, Excess};
 use crate::keeper::{Condition, Keeper};
-use crate::lists::{Lists, Page};
 use crate::metrics::{Fate, Metrics};
 use crate::replicas::Replication;
 use crate::store::Failed;
@@ -203,11 +203,10 @@ impl Service {
         self.keeper.is_degraded()
     }
 
-    /// Whether what was said last of a clusterset may be in memory only, or its clusters are better served by another
-    /// replica.
-    pub(crate) fn is_degraded_in(&self, clusterset: &ClustersetId) -> bool {
-        match self.known(clusterset) {
-            Some(known) => self.keeper.is_degraded_in(&known),
+    /// Whether what was said last of a cluster may be in memory only, or it is better served by another replica.
+    pub(crate) fn is_degraded_for(&self, member: &Member) -> bool {
+        match self.known(&member.clusterset) {
+            Some(known) => self.keeper.is_degraded_for(&known, &member.cluster),
             None => self.keeper.condition() != Condition::Fine,
         }
     }
@@ -343,7 +342,7 @@ impl Service {
 
     /// Refuses changes while too many wait for a store that does not take them.
     fn keeps(&self, clusterset: &Clusterset) -> Result<(), Error> {
-        if !self.keeper.is_degraded_in(clusterset) {
+        if self.keeper.condition() == Condition::Fine {
             return Ok(());
         }
         let waiting = clusterset.unsaved(|unsaved, _| unsaved.records());
@@ -365,7 +364,7 @@ impl Service {
     async fn save(&self, member: &Member) -> bool {
         match self.known(&member.clusterset) {
             Some(clusterset) => self.keeper.save_now(&clusterset, &member.cluster).await,
-            None => self.is_degraded_in(&member.clusterset),
+            None => self.is_degraded_for(member),
         }
     }
 
@@ -539,60 +538,6 @@ impl Service {
         }
         let clusterset = self.read(clusterset, For::Watch).await?;
         Ok(watch::stream(clusterset, request, self.metrics.watches().clone(), self.shutdown.clone()))
-    }
-
-    /// A page of clusters.
-    pub(crate) fn list_clusters(&self, clusterset: &ClustersetId, page: &Page) -> pb::ListClustersResponse {
-        self.list(clusterset, |lists| lists.clusters(clusterset, page))
-            .unwrap_or_else(|complete| pb::ListClustersResponse { complete, ..Default::default() })
-    }
-
-    /// A page of exports.
-    pub(crate) fn list_exports(
-        &self,
-        clusterset: &ClustersetId,
-        of: Option<&ClusterId>,
-        include_endpoints: bool,
-        page: &Page,
-    ) -> pb::ListExportsResponse {
-        self.list(clusterset, |lists| lists.exports(of, include_endpoints, page))
-            .unwrap_or_else(|complete| pb::ListExportsResponse { complete, ..Default::default() })
-    }
-
-    /// A page of imports.
-    pub(crate) fn list_imports(
-        &self,
-        clusterset: &ClustersetId,
-        include_endpoints: bool,
-        page: &Page,
-    ) -> pb::ListImportsResponse {
-        self.list(clusterset, |lists| lists.imports(include_endpoints, page))
-            .unwrap_or_else(|complete| pb::ListImportsResponse { complete, ..Default::default() })
-    }
-
-    /// Whether a clusterset that is not known has no clusters for certain: a lease has passed since the start, in which
-    /// they would have come, and there is nothing of it that could not be read.
-    fn lacks(&self, clusterset: &ClustersetId) -> bool {
-        let is_unread = || {
-            let known = self.clustersets.lock().unwrap_or_else(PoisonError::into_inner);
-            known.contains_key(clusterset)
-        };
-        if self.replication.is_some() {
-            // Others may have registered clusters in it.
-            return false;
-        }
-        let complete_at = self.started + self.lease();
-        complete_at.has_passed(self.clock.elapsed())
-            && self.keeper.condition() != Condition::Away
-            && !is_unread()
-    }
-
-    /// Lists a clusterset; one that is not known has no clusters, of which it may be certain.
-    fn list<T>(&self, clusterset: &ClustersetId, list: impl FnOnce(&Lists<'_>) -> T) -> Result<T, bool> {
-        let known = self.known(clusterset).ok_or_else(|| self.lacks(clusterset))?;
-        let lease = self.lease();
-        Ok(known
-            .with(|state, now| list(&Lists { registry: &state.registry, now, clock: &*self.clock, lease })))
     }
 }
 

@@ -1,21 +1,17 @@
 //! What this replica tells the others: its renewals and its news.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use mcs_core::registry::{self, Registry};
-use mcs_proto::convert::Member;
 use mcs_runtime::clock::sleep_until;
 use mcs_runtime::shutdown::Drain;
 use tracing::{debug, info, warn};
 
 use super::Loop;
+use super::daily::{DAY, Daily};
 use crate::keeper::Trouble;
 use crate::news::APART;
 use crate::unsaved::Unsaved;
-
-/// The records of each member are written again this often: a store keeps them for more than a week.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Loop {
     /// Writes renewals when they are due, until the clusterset is forgotten or the drain; then it takes them back. What is
@@ -82,20 +78,11 @@ impl Loop {
             return;
         };
         // Whatever time of the day replicas are replaced at.
-        let mut all_at = clock.elapsed() + DAY.mul_f64(rand::random());
-        let mut unread: Vec<Member> = Vec::new();
+        let mut daily = Daily::from(clock.elapsed() + DAY.mul_f64(rand::random()));
         loop {
-            let next = if unread.is_empty() { all_at } else { all_at.min(clock.elapsed() + DAY / 24) };
-            sleep_until(&*clock, Some(next)).await;
+            sleep_until(&*clock, Some(daily.next())).await;
             let Some(clusterset) = self.clusterset.upgrade() else { return };
-            let (now, before) = (clock.elapsed(), std::mem::take(&mut unread));
-            let is_daily = all_at.has_passed(now);
-            if is_daily {
-                all_at = now + DAY;
-            }
-            let mut served = clusterset.served();
-            served.retain(|member| is_daily || before.contains(member));
-            for member in served {
+            for member in daily.due(clusterset.served(), clock.elapsed()) {
                 match self.keeper.calls().fading(&member).await {
                     Ok(keys) => {
                         let again = |unsaved: &mut Unsaved, registry: &Registry| {
@@ -108,7 +95,7 @@ impl Loop {
                     Err(failed) => {
                         let (clusterset, cluster) = (&member.clusterset, &member.cluster);
                         warn!(%clusterset, %cluster, error = %failed, "records are not refreshed today: tried again soon");
-                        unread.push(member);
+                        daily.has_failed(member, clock.elapsed());
                     }
                 }
             }

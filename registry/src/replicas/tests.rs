@@ -28,7 +28,7 @@ const HEARTBEATS: u64 = 200;
 /// Fault 4. What is to be written is written again, and looked for more seldom.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_throttles_half_of_the_calls_is_asked_for_at_most_1_2_times_as_much() {
-    let world = World::of_two().await;
+    let world = World::start(&[("east", 0), ("west", 1)]).await;
     world.heartbeats(HEARTBEATS).await;
     let begun = world.store.asked();
     world.heartbeats(HEARTBEATS).await;
@@ -42,6 +42,41 @@ async fn a_store_that_throttles_half_of_the_calls_is_asked_for_at_most_1_2_times
     assert!((0.45..0.55).contains(&(throttled as f64 / with as f64)), "{throttled} of {with}");
     assert!(with as f64 <= 1.2 * without as f64, "{with} requests, {without} without");
     world.until_all_know().await;
+}
+
+/// The store is not met by all at once, and has all within a heartbeat. Pauses are random: nine of them are below a
+/// twentieth of a heartbeat together once in a hundred million times.
+#[tokio::test(start_paused = true)]
+async fn what_waited_for_a_store_is_written_one_after_the_other_within_a_heartbeat() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    let world = World::start(&names.map(|name| (name, 0))).await;
+    world.store.away.store(true, Ordering::Relaxed);
+    world.heartbeats(7).await;
+    world.store.written.lock().unwrap().clear();
+    world.store.away.store(false, Ordering::Relaxed);
+    let written = || world.store.written.lock().unwrap().clone();
+    while written().len() < names.len() {
+        tokio::time::sleep(TICK).await;
+    }
+    let written = written();
+    let (first, last) = (written[0], written[names.len() - 1]);
+    let heartbeat = DEFAULT_LEASE / 3;
+    assert!(last.since(first) <= heartbeat, "{written:?}");
+    assert!(last.since(first) >= heartbeat / 20, "{written:?}");
+    world.until_all_know().await;
+}
+
+/// A refresh of the longest interval that is allowed included: two reads that fail in turn are no pause of the registry.
+#[test]
+fn a_throttled_read_is_made_again_after_one_to_three_intervals_within_a_third_of_a_pause() {
+    let timing = Timing::default();
+    let spared = |interval: u64, random| spared(timing, Duration::from_secs(interval), random);
+    assert_eq!(
+        [0.0, 0.5, 0.75, 0.999].map(|random| spared(2, random)),
+        [2, 4, 5, 5].map(Duration::from_secs)
+    );
+    assert_eq!([0.0, 0.999].map(|random| spared(5, random)), [5, 5].map(Duration::from_secs));
+    assert_eq!(spared(1, 1.0), Duration::from_secs(3));
 }
 
 /// How often a store was asked, and how often it said that this was too often.
@@ -80,7 +115,7 @@ impl Cluster {
     }
 }
 
-/// Two replicas over one store, each of which serves a cluster.
+/// Replicas over one store, each of which serves some clusters.
 struct World {
     store: Arc<Throttling>,
     clock: Arc<ManualClock>,
@@ -89,8 +124,10 @@ struct World {
 }
 
 impl World {
-    async fn of_two() -> Self {
-        let (store, clock) = (Arc::new(Throttling::default()), Arc::new(ManualClock::default()));
+    /// Clusters, and the replicas that they renew at.
+    async fn start(clusters: &[(&str, usize)]) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let store = Arc::new(Throttling { clock: Arc::clone(&clock), ..Throttling::default() });
         let ticking = Arc::clone(&clock);
         tokio::spawn(async move {
             loop {
@@ -108,17 +145,20 @@ impl World {
             max_streams: 1,
         };
         let mut world = Self { store, clock, replicas: Vec::new(), clusters: Mutex::default() };
-        for (home, name) in ["east", "west"].into_iter().enumerate() {
+        for home in 0..=clusters.iter().map(|(_, home)| *home).max().unwrap() {
             let (clock, store): (Arc<dyn Clock>, Arc<dyn Store>) = (world.clock.clone(), world.store.clone());
             let epoch = Epoch(u128::try_from(home).unwrap() + 1);
             let service = Parts::new(&config, epoch, clock, store, Drain::default()).unwrap().service;
             tokio::spawn(Arc::clone(&service).judge());
             tokio::spawn(Arc::clone(&service).keep(Ready::new(Drain::default()).wait_for("the store")));
             tokio::spawn(Arc::clone(&service).follow());
+            world.replicas.push(service);
+        }
+        for (name, home) in clusters {
             let member = Member {
                 clusterset: ClustersetId::new("prod").unwrap(),
-                cluster: ClusterId::new(name).unwrap(),
-                uid: ClusterUid::new(name).unwrap(),
+                cluster: ClusterId::new(*name).unwrap(),
+                uid: ClusterUid::new(*name).unwrap(),
             };
             let writer = Writer::called_by(&Caller::Anyone, member).unwrap();
             let version = Version::new(1, 1);
@@ -130,9 +170,8 @@ impl World {
                 version,
                 sum: Sum::EMPTY,
             };
-            service.register(&writer, registration).await.unwrap();
-            world.replicas.push(service);
-            let cluster = Cluster { home, writer, version, sum: Sum::EMPTY, port: 0 };
+            world.replicas[*home].register(&writer, registration).await.unwrap();
+            let cluster = Cluster { home: *home, writer, version, sum: Sum::EMPTY, port: 0 };
             world.clusters.lock().unwrap().push(cluster);
         }
         world.heartbeats(1).await;
@@ -215,6 +254,10 @@ type Said = (Option<Beat>, Option<News>);
 struct Throttling {
     records: Memory,
     said: Mutex<BTreeMap<(ClustersetId, Epoch), Said>>,
+    clock: Arc<ManualClock>,
+    away: AtomicBool,
+    /// When records of members were written.
+    written: Mutex<Vec<Timestamp>>,
     throttles: AtomicBool,
     random: AtomicU64,
     asked: AtomicU64,
@@ -228,6 +271,9 @@ impl Throttling {
 
     fn ask(&self) -> Result<(), Failed> {
         self.asked.fetch_add(1, Ordering::Relaxed);
+        if self.away.load(Ordering::Relaxed) {
+            return Err(Failed::Away { reason: "connection refused".to_owned() });
+        }
         if !self.throttles.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -259,6 +305,9 @@ impl Store for Throttling {
 
     async fn write(&self, member: &Member, writes: Vec<Write>) -> Result<Vec<Wrote>, Failed> {
         self.ask()?;
+        if let Ok(mut written) = self.written.lock() {
+            written.push(self.clock.elapsed());
+        }
         Store::write(&self.records, member, writes).await
     }
 

@@ -24,11 +24,6 @@ impl Todo {
         Self { all: true, ..Self::default() }
     }
 
-    /// Whether there is nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.all && self.members.is_empty()
-    }
-
     /// This of a member is to be read, too.
     pub(crate) fn read(&mut self, who: Who, keys: Keys) {
         let joined = match (self.members.remove(&who), keys) {
@@ -165,9 +160,9 @@ impl Queue {
         self.pauses.values().map(|pause| pause.until).filter(|until| !until.has_passed(now)).min()
     }
 
-    /// Whether nothing is to be read, is being read or has failed.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.todo.is_empty() && !self.is_comparing && self.reading.is_empty() && self.pauses.is_empty()
+    /// Whether something failed that was not read since.
+    pub(crate) fn is_failing(&self) -> bool {
+        !self.pauses.is_empty()
     }
 
     /// Whether all was read that can be: what failed so far is not waited for. If everything did it is, for a time: a store
@@ -226,7 +221,6 @@ mod tests {
         ];
         for (first, second, joined) in cases {
             let mut todo = Todo::default();
-            assert!(todo.is_empty());
             todo.read(who("east"), first.clone());
             todo.put_back(Todo { all: false, members: BTreeMap::from([(who("east"), second.clone())]) });
             assert_eq!(todo.members, BTreeMap::from([(who("east"), joined)]), "{first:?} {second:?}");
@@ -238,7 +232,6 @@ mod tests {
         let mut todo = Todo::default();
         todo.put_back(Todo::everything());
         assert_eq!(todo, Todo::everything());
-        assert!(!todo.is_empty());
     }
 
     #[test]
@@ -251,13 +244,13 @@ mod tests {
         queue.todo.all = true;
         assert!(queue.has_next(at(0)));
         assert_eq!(queue.next(at(0), 8), [Job::All, of("west")]);
-        assert!(!queue.has_next(at(0)) && !queue.is_settled());
+        assert!(!queue.has_next(at(0)));
         for job in [Job::All, of("west"), of("east")] {
             queue.is_done(&job);
         }
         assert_eq!(queue.next(at(0), 8), [of("east")]);
         queue.is_done(&of("east"));
-        assert!(queue.is_settled() && queue.is_read_once(at(0), LEASE));
+        assert!(!queue.has_next(at(0)) && queue.is_read_once(at(0), LEASE));
     }
 
     #[test]
@@ -296,9 +289,25 @@ mod tests {
         }
         assert_eq!(seen, [1, 2]);
         queue.is_done(&of("west"));
-        assert!(queue.is_read_once(at(1), LEASE) && !queue.is_settled(), "all but what fails");
+        assert!(queue.is_read_once(at(1), LEASE) && queue.is_failing(), "all but what fails");
         queue.is_done(&of("east"));
-        assert!(queue.is_settled());
+        assert!(!queue.is_failing());
+    }
+
+    /// A member whose read takes longer than a refresh, and is asked for again and again, is no failure.
+    #[test]
+    fn what_failed_is_read_when_it_was_whatever_else_is_being_read() {
+        let mut queue = Queue::default();
+        queue.todo.read(who("east"), Keys::All);
+        queue.todo.read(who("west"), Keys::All);
+        assert_eq!(queue.next(at(0), 8), [of("east"), of("west")]);
+        queue.has_failed(of("east"), at(0), |_| Duration::from_secs(1));
+        assert!(queue.is_failing());
+        queue.todo.read(who("west"), Keys::All);
+        assert_eq!(queue.next(at(1), 8), [of("east")]);
+        assert!(queue.is_failing(), "it is only being read");
+        queue.is_done(&of("east"));
+        assert!(!queue.is_failing() && queue.reading.contains(&who("west")));
     }
 
     /// The one record that there is cannot be read, as often as it is tried.

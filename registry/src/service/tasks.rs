@@ -91,11 +91,10 @@ impl Service {
                     answered = true;
                     ready.ready();
                 }
-                Err((failed, condition)) => {
+                Err(failed) => {
                     failures += 1;
                     throttled = matches!(failed, Failed::Throttled { .. });
-                    self.tell_store(condition != Condition::Away);
-                    self.keeper.failed(None, &failed, condition);
+                    self.tell_store(self.keeper.condition() != Condition::Away);
                 }
             }
             let pause = async {
@@ -112,14 +111,10 @@ impl Service {
     }
 
     /// Saves all that is not saved, if `asks` when the store answers. After an outage its members take their time, as many
-    /// members do that are to be saved at once.
-    async fn save_all(&self, recovering: bool, asks: bool) -> Result<(), (Failed, Condition)> {
+    /// members do that are to be saved at once. What it does not take of one is no reason to keep others from it.
+    async fn save_all(&self, recovering: bool, asks: bool) -> Result<(), Failed> {
         if asks {
-            match self.keeper.calls().check().await {
-                Ok(()) => {}
-                Err(failed @ Failed::Throttled { .. }) => return Err((failed, Condition::Behind)),
-                Err(failed) => return Err((failed, Condition::Away)),
-            }
+            self.answers().await?;
             self.tell_store(true);
         }
         let unsaved = |clusterset: Arc<Clusterset>| {
@@ -127,21 +122,38 @@ impl Service {
             clusters.into_iter().map(move |cluster| (Arc::clone(&clusterset), cluster))
         };
         let unsaved: Vec<_> = self.clustersets().into_iter().flat_map(unsaved).collect();
+        self.keeper.are_left(&unsaved);
         let mut last = None;
         for (clusterset, cluster) in &unsaved {
-            if let Err(failed) = self.keeper.save(clusterset, cluster).await {
-                let answers = matches!(failed, Failed::Throttled { .. });
-                if !answers && self.keeper.calls().check().await.is_err() {
-                    return Err((failed, Condition::Away));
+            match self.keeper.save(clusterset, cluster).await {
+                Ok(()) => self.keeper.answers(),
+                Err(failed) => {
+                    self.keeper.takes_nothing_of(clusterset.id(), cluster, &failed);
+                    if matches!(failed, Failed::Throttled { .. }) {
+                        self.keeper.answers();
+                    } else {
+                        self.answers().await?;
+                    }
+                    // The others do not wait for it, be it too much for the store or refused by it.
+                    last = Some(failed);
                 }
-                // The others do not wait for it, be it too much for the store or refused by it.
-                last = Some((failed, Condition::Behind));
             }
             if recovering || unsaved.len() > AT_ONCE {
                 tokio::time::sleep(self.keeper.spread(unsaved.len())).await;
             }
         }
         last.map_or(Ok(()), Err)
+    }
+
+    /// Asks the store whether it answers.
+    async fn answers(&self) -> Result<(), Failed> {
+        let asked = self.keeper.calls().check().await;
+        match &asked {
+            Ok(()) => self.keeper.answers(),
+            Err(failed @ Failed::Throttled { .. }) => self.keeper.is_as_a_whole(Condition::Behind, failed),
+            Err(failed) => self.keeper.is_as_a_whole(Condition::Away, failed),
+        }
+        asked
     }
 
     /// Leases are judged while the store answers. Where others write to it, that is known by what they say.

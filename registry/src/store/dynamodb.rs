@@ -26,6 +26,7 @@ mod bodies;
 mod codec;
 mod keys;
 mod pieces;
+mod said;
 mod table;
 
 use std::cmp;
@@ -95,9 +96,6 @@ struct InPieces {
     named: Vec<Named>,
     held: BTreeMap<Digest, Vec<u8>>,
 }
-
-/// What a replica said: how often it had said something, and the item.
-type SaidItem = (u64, Result<Row, Unreadable>);
 
 impl DynamoDb {
     /// The records in the table of `client`. `clock` says when they go if nobody writes them again.
@@ -289,32 +287,6 @@ impl DynamoDb {
             }
             after = next;
         }
-    }
-
-    /// What one replica says. An item that cannot be read is one that says nothing: the replica has heard nobody and has read
-    /// of nobody, and of its news all were missed. So the others wait for it for as long as it lives, and no longer.
-    fn replica(
-        &self,
-        clusterset: &ClustersetId,
-        epoch: Epoch,
-        mut said: BTreeMap<Said, SaidItem>,
-    ) -> Option<Replica> {
-        let unread = |what, problem: &Unreadable| {
-            let Key { pk, sk } = keys::said(clusterset, epoch, what);
-            self.log_unreadable(&pk, &sk, problem);
-        };
-        let (number, row) = said.remove(&Said::Beat)?;
-        let beat = row.and_then(|row| codec::read_beat(epoch, &row)).unwrap_or_else(|problem| {
-            unread(Said::Beat, &problem);
-            Beat::silent(epoch, number)
-        });
-        let news = said.remove(&Said::News).map(|(end, row)| {
-            row.and_then(|row| codec::read_news(epoch, &row)).unwrap_or_else(|problem| {
-                unread(Said::News, &problem);
-                News { epoch, first: end, entries: Vec::new() }
-            })
-        });
-        Some(Replica { beat, news })
     }
 
     fn cannot_read(&self, pk: &str, sk: &str, problem: &Unreadable) -> Failed {
@@ -513,33 +485,19 @@ impl Store for DynamoDb {
     }
 
     async fn replicas(&self, clusterset: &ClustersetId) -> Result<Vec<Replica>, Failed> {
-        let pk = keys::said_in(clusterset);
-        let mut replicas: BTreeMap<Epoch, BTreeMap<Said, SaidItem>> = BTreeMap::new();
-        for item in self.table.query(Class::Urgent, pk.clone(), None, Fresh::Soon).await? {
-            let sk = codec::sort_key(&item);
-            let Some((said, epoch)) = keys::read_said(&sk) else { continue };
-            let number = codec::number_of(&item);
-            replicas.entry(epoch).or_default().insert(said, (number, Row::read(item)));
-        }
-        let read = replicas.into_iter().map(|(epoch, said)| self.replica(clusterset, epoch, said));
-        Ok(read.flatten().collect())
+        self.read_said(clusterset).await
     }
 
     async fn said_at(&self, clusterset: &ClustersetId) -> Result<BTreeMap<Epoch, WallTime>, Failed> {
-        let items = self.table.query(Class::Urgent, keys::said_in(clusterset), None, Fresh::Soon).await?;
-        let said_at = |item: &Item| match keys::read_said(&codec::sort_key(item))? {
-            (Said::Beat, epoch) => Some((epoch, codec::said_at(item)?)),
-            (Said::News, _) => None,
-        };
-        Ok(items.iter().filter_map(said_at).collect())
+        self.read_said_at(clusterset).await
     }
 
     async fn beat(&self, clusterset: &ClustersetId, beat: &Beat) -> Result<(), Failed> {
-        self.table.put(Class::Urgent, codec::beat_row(clusterset, beat, self.now())).await.map(drop)
+        self.say(codec::said::beat_row(clusterset, beat, self.now())).await
     }
 
     async fn news(&self, clusterset: &ClustersetId, news: &News) -> Result<(), Failed> {
-        self.table.put(Class::Urgent, codec::news_row(clusterset, news, self.now())).await.map(drop)
+        self.say(codec::said::news_row(clusterset, news, self.now())).await
     }
 
     async fn retire(&self, clusterset: &ClustersetId, replica: Epoch) -> Result<(), Failed> {

@@ -161,9 +161,9 @@ async fn sigterm_ends_it_within_seconds_while_a_watch_is_open() {
         Command::new("sh").args(["-c", &format!("kill -TERM {}", running.child.id())]).status().unwrap();
     assert!(kill.success());
     let ended = async { while watch.next().await.is_ok() {} };
-    tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    tokio::time::timeout(LIMIT, ended).await.unwrap();
     let waited = tokio::task::spawn_blocking(move || running.child.wait().unwrap().code());
-    let code = tokio::time::timeout(Duration::from_secs(10), waited).await.unwrap().unwrap();
+    let code = tokio::time::timeout(LIMIT, waited).await.unwrap().unwrap();
     assert_eq!(code, Some(0));
 }
 

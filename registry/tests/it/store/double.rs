@@ -1,9 +1,9 @@
 //! A store that fails when a test says so.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use mcs_core::ids::{ClustersetId, Epoch, ServiceKey};
+use mcs_core::ids::{ClusterId, ClustersetId, Epoch, ServiceKey};
 use mcs_core::model::Export;
 use mcs_core::replicas::{Beat, News};
 use mcs_core::version::Version;
@@ -30,11 +30,19 @@ pub(super) enum Mood {
 pub(super) struct Double {
     records: Memory,
     mood: watch::Sender<Mood>,
+    /// Writes of this cluster are refused for their number.
+    hot: Mutex<Option<ClusterId>>,
 }
 
 impl Double {
     pub(super) fn in_mood(mood: Mood) -> Arc<Self> {
-        Arc::new(Self { records: Memory::default(), mood: watch::Sender::new(mood) })
+        let records = Memory::default();
+        Arc::new(Self { records, mood: watch::Sender::new(mood), hot: Mutex::default() })
+    }
+
+    /// Writes of this cluster are refused for their number; none: those of no cluster.
+    pub(super) fn is_hot(&self, cluster: Option<&ClusterId>) {
+        *self.hot.lock().unwrap() = cluster.cloned();
     }
 
     pub(super) fn turn(&self, mood: Mood) {
@@ -75,6 +83,10 @@ impl Store for Double {
 
     async fn write(&self, member: &Member, writes: Vec<Write>) -> Result<Vec<Wrote>, Failed> {
         self.write().await?;
+        let is_hot = self.hot.lock().is_ok_and(|hot| hot.as_ref() == Some(&member.cluster));
+        if is_hot {
+            return Err(Failed::Throttled { reason: "rate exceeded".to_owned() });
+        }
         Store::write(&self.records, member, writes).await
     }
 

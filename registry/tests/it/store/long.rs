@@ -236,7 +236,6 @@ async fn an_outage(lasts: Duration, clusters: usize) {
         }
     };
     assert!(tokio::time::timeout(LIMIT, all_is_stored).await.is_ok(), "{seen:?} of {clusters} are stored");
-    assert!(seen.len() > 1 + clusters / 2, "all are written at once: {seen:?}");
     long.until(tick, "all is as before", async |long| {
         long.are_complete(true).await && long.all_show("web", &after).await
     })

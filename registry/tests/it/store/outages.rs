@@ -82,6 +82,30 @@ async fn what_is_said_while_the_store_is_away_is_taken_shown_and_stored_later() 
     }
 }
 
+/// The partition of one cluster is written too fast, or an item of it refused: no other is to leave for that.
+#[tokio::test]
+async fn what_the_store_does_not_take_of_one_cluster_degrades_no_answer_to_another() {
+    let store = Double::in_mood(Mood::Fine);
+    let started = over(&store).await;
+    let (mut east, mut west) = (started.register("east").await, started.register("west").await);
+    store.is_hot(Some(&east.member.cluster));
+    for count in 1..=3 {
+        assert!(east.write(&[put("web", count)]).await.degraded, "{count}");
+        assert!(!west.write(&[put(&format!("web-{count}"), 1)]).await.degraded, "{count}");
+    }
+    east.sum = [crate::started::leaf(&put("web", 3))].into_iter().collect();
+    let degraded = async |exporter: &Exporter| {
+        let renewed =
+            exporter.client.renew(&exporter.member, exporter.version(), exporter.sum).await.unwrap();
+        (renewed.degraded, renewed.differs)
+    };
+    assert_eq!((degraded(&east).await, degraded(&west).await), ((true, false), (false, false)));
+    assert_eq!(stored(&store, &west).await.len(), 3);
+    store.is_hot(None);
+    until_saved(&east).await;
+    assert_eq!(stored(&store, &east).await, BTreeMap::from([("web".to_owned(), east.version())]));
+}
+
 /// A store that refuses writes for their number still answers, so time goes on; one that does not answer stops it.
 #[tokio::test]
 async fn no_lease_is_judged_and_no_view_complete_while_the_store_does_not_answer() {

@@ -1,6 +1,7 @@
 //! What every store does, whatever it is made of.
 //!
-//! [`passes`] makes one test of each story; a new store is one more line in `store.rs`.
+//! [`passes`] makes one test of each story, and more of a store that several registries share; a new store is one more
+//! line in `store.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,6 +27,12 @@ macro_rules! passes {
             }
         )*
     };
+    ($store:expr, shared) => {
+        crate::store::suite::passes! { $store;
+            what_was_removed_is_brought_back_by_its_owner_and_by_no_verdict
+        }
+        crate::store::suite::passes!($store);
+    };
     ($store:expr) => {
         crate::store::suite::passes! { $store;
             what_was_written_is_read_back_whole
@@ -38,7 +45,6 @@ macro_rules! passes {
             clustersets_and_namespaces_are_apart
             a_removal_takes_all_of_one_member_and_may_be_repeated
             a_removal_takes_nothing_that_is_newer
-            what_was_removed_is_brought_back_by_its_owner_and_by_no_verdict
             more_exports_than_a_page_are_read_to_their_end
             a_large_set_of_endpoints_comes_back_as_it_was
             what_nobody_wrote_is_empty
@@ -176,9 +182,6 @@ pub(super) async fn a_removal_takes_nothing_that_is_newer(store: &dyn Store) {
 
 /// A verdict may be written long after it was taken.
 pub(super) async fn what_was_removed_is_brought_back_by_its_owner_and_by_no_verdict(store: &dyn Store) {
-    if !store.is_shared() {
-        return;
-    }
     store.write(&east(), vec![put("web", 3, 2), record(3, MemberState::Expired)]).await.unwrap();
     for _ in 0..2 {
         store.remove(&east(), version(4)).await.unwrap();

@@ -1,13 +1,16 @@
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use mcs_core::ids::ClusterUid;
+use mcs_core::ids::{ClusterUid, Epoch, Region};
 use mcs_core::limits::{MAX_ENDPOINTS, MAX_METADATA_BYTES, MAX_PORTS};
 use mcs_core::model::{Endpoint, EndpointMap, EndpointPort, GroupKey, IpFamily, MemberState, Port};
-use mcs_core::replicas::Renewal;
+use mcs_core::replicas::{Beat, KeyTag, News, NewsEntry, Renewal, UidTag};
 use mcs_core::version::Sum;
 
+use super::said::*;
 use super::*;
 use crate::store::NEWS_ENTRIES;
+use crate::store::dynamodb::bodies::{BeatBody, NewsBody};
 
 /// 2026-11-29T19:00:09Z, in seconds.
 const NOW: Now = Now(1_795_978_809);
