@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::{body::Bytes, client::conn::http1};
@@ -100,32 +100,34 @@ async fn send(to: String, rate: u32, limit: Duration, totals: &Arc<Mutex<Totals>
         ticks.tick().await;
         let (to, totals) = (Arc::clone(&to), Arc::clone(totals));
         tokio::spawn(async move {
-            let outcome = match timeout(limit, ask(&to)).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(anyhow::anyhow!("no answer within {} ms", limit.as_millis())),
-            };
+            let outcome = ask(&to, limit).await;
             let at = SystemClock.elapsed().since(start).as_secs_f64();
             totals.lock().unwrap_or_else(PoisonError::into_inner).add(at, outcome);
         });
     }
 }
 
-/// One request over a connection of its own, to a name that is resolved anew.
-async fn ask(to: &str) -> Result<String> {
-    let stream = TcpStream::connect(to).await.context("connecting")?;
-    let peer = stream.peer_addr()?;
+/// One request over a connection of its own, to a name that is resolved anew. What is late says whether it was the
+/// connection or the answer.
+async fn ask(to: &str, limit: Duration) -> Result<String> {
+    let Ok(connected) = timeout(limit, TcpStream::connect(to)).await else {
+        bail!("no connection within {} ms", limit.as_millis());
+    };
+    let stream = connected.context("connecting")?;
+    let answer = timeout(limit, answer_over(stream, to)).await;
+    answer.unwrap_or_else(|_| Err(anyhow!("no answer within {} ms", limit.as_millis())))
+}
+
+async fn answer_over(stream: TcpStream, to: &str) -> Result<String> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get("/").header("host", to).body(Empty::<Bytes>::new())?;
     // It may end before the body was read, which it then has whole.
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-    let asking = async {
-        let answer = sender.send_request(request).await?;
-        let status = answer.status();
-        ensure!(status == StatusCode::OK, "status {status}");
-        let body = answer.into_body().collect().await?.to_bytes();
-        Ok(String::from_utf8_lossy(&body).into_owned())
-    };
-    asking.await.with_context(|| format!("asking {peer}"))
+    let answer = sender.send_request(request).await.context("asking")?;
+    let status = answer.status();
+    ensure!(status == StatusCode::OK, "status {status}");
+    let body = answer.into_body().collect().await?.to_bytes();
+    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 #[cfg(test)]
@@ -137,7 +139,7 @@ mod tests {
         let mut totals = Totals::default();
         totals.add(0.1, Ok("east/a".to_owned()));
         totals.add(0.2, Ok("west/b".to_owned()));
-        totals.add(0.3, Err(anyhow::anyhow!("refused")));
+        totals.add(0.3, Err(anyhow!("refused")));
         let earlier = totals.clone();
         totals.add(0.4, Ok("west/b".to_owned()));
         let since = totals.since(&earlier);
@@ -150,7 +152,7 @@ mod tests {
     fn of_many_failures_the_last_are_kept() {
         let mut totals = Totals::default();
         for number in 0..12 {
-            totals.add(f64::from(number), Err(anyhow::anyhow!("refused")));
+            totals.add(f64::from(number), Err(anyhow!("refused")));
         }
         assert_eq!((totals.failed, totals.failures.len()), (12, KEPT));
         assert_eq!(totals.failures.front().map(String::as_str), Some("2.0 s: refused"));
