@@ -214,7 +214,8 @@ impl<'a> Traffic<'a> {
         Ok(())
     }
 
-    /// Waits until requests are answered by all of these and by no others.
+    /// Waits until requests are answered by all of these and by no others, and none fails: who is gone answers nothing,
+    /// so that only failures tell of requests that still go there.
     pub(crate) async fn is_answered_by(&self, wanted: &BTreeSet<String>) -> Result<()> {
         let before = RefCell::new(self.totals().await?);
         let what = format!("answers by {wanted:?} to {} in {}", self.pod, self.member.name());
@@ -227,6 +228,7 @@ impl<'a> Traffic<'a> {
             }
             before.replace(totals);
             ensure!(answered == *wanted, "answers by {answered:?}");
+            ensure!(since.failed == 0, "{} failed: {:?}", since.failed, since.failures);
             Ok(())
         })
         .await
