@@ -98,9 +98,10 @@ impl Registrations {
             && deadline.has_passed(now)
         {
             let Some(Reverse((_, key))) = self.deadlines.pop() else { break };
-            match self.entries.get(&key).map(|known| known.expires_at) {
-                Some(expires_at) if !expires_at.has_passed(now) => {
-                    self.deadlines.push(Reverse((expires_at, key)));
+            match self.entries.get_key_value(&key) {
+                // Under the key of what is held now: another keeps in memory what it lies in.
+                Some((key, known)) if !known.expires_at.has_passed(now) => {
+                    self.deadlines.push(Reverse((known.expires_at, key.clone())));
                 }
                 Some(_) => {
                     self.entries.remove(&key);

@@ -26,7 +26,6 @@ use super::registrations::RegistrationChange;
 use super::{Completeness, Lease, Notice, PackedRegistration, PoolKey, PoolRegistration};
 use crate::ids::Region;
 use crate::time::Timestamp;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -288,7 +287,7 @@ impl StoredRegistrations {
     /// Takes a renewal that was not seen before.
     fn take(&mut self, mut item: StoredItem, sight: Sight) {
         let now = sight.now;
-        let key = item.registration.key().clone();
+        let mut key = item.registration.key().clone();
         self.tell_clocks(&item, sight);
         let ends = Ends::of(&item, sight, &self.settings);
         let phase = ends.phase(now);
@@ -296,24 +295,26 @@ impl StoredRegistrations {
             // It was on its way for longer than the grace, or a clock is wrong: others may be too.
             self.reads.doubt(now + self.settings.lease.duration);
         }
-        let mut is_news = true;
-        match self.entries.entry(key.clone()) {
-            Entry::Vacant(free) => {
+        // Taken out and put back: of a pool one registration is held, and its key lies in that.
+        match self.entries.remove_entry(&key) {
+            None => {
                 let upserted = item.registration.clone();
                 let (behind, replaced) = (None, Replaced::default());
-                free.insert(Known { item, seen: now, ends, phase, behind, read: 0, replaced });
+                let known = Known { item, seen: now, ends, phase, behind, read: 0, replaced };
+                self.entries.insert(key.clone(), known);
                 if phase != Phase::Lapsed {
                     self.changes.push_back(RegistrationChange::Upserted(upserted));
                 }
             }
-            Entry::Occupied(mut known) => {
-                let known = known.get_mut();
+            Some((before, mut known)) => {
                 if let Some(deadline) = known.deadline() {
-                    self.deadlines.remove(&(deadline, key.clone()));
+                    self.deadlines.remove(&(deadline, before.clone()));
                 }
                 self.in_grace -= usize::from(known.phase == Phase::Grace);
+                let mut is_news = true;
                 if known.item.registration.says_the_same(&item.registration) {
                     item.registration = known.item.registration.clone();
+                    key = before;
                     is_news = known.phase == Phase::Lapsed;
                 } else if known.replaced.turns_back(
                     &known.item.registration,
@@ -335,6 +336,7 @@ impl StoredRegistrations {
                     }
                     _ => {}
                 }
+                self.entries.insert(key.clone(), known);
             }
         }
         match phase {

@@ -254,7 +254,7 @@ impl hyper::body::Body for Pieces {
             Some(pieces) => pieces.next(),
             None => return Poll::Ready(Some(Err(NotTaken))),
         };
-        self.left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        self.left = self.left.saturating_sub(piece.as_ref().map_or(0, |piece| piece.len() as u64));
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 

@@ -23,7 +23,7 @@ use tracing::debug;
 use super::flood::FloodGuard;
 use super::metrics::Cause;
 use super::write_limit::WriteLimit;
-use super::{Peer, Port, Protocol, Turn, h2};
+use super::{Caller, Peer, Port, Protocol, Turn, h2};
 use crate::tls::handshake::{Failed, Passed, Reason};
 
 /// How long a client that is only told something is given to say what it wants, and to take the answer.
@@ -163,6 +163,8 @@ impl Connection {
         let begun = CancellationToken::new();
         let mut extensions = (client.port.identify)(peer);
         extensions.insert(ConnectInfo(peer.address));
+        // Who shows no certificate where one is asked for gets one answer, as a probe does, and holds no place for longer.
+        let is_brief = *only_told || matches!(extensions.get(), Some(Caller::Nobody));
         let router = if *only_told { &client.port.full } else { &client.port.router };
         let right = TowerToHyperService::new(router.clone());
         let wrong = TowerToHyperService::new(client.port.wrong.clone());
@@ -182,7 +184,7 @@ impl Connection {
         let noted = client.clone();
         let stream = WriteLimit::new(stream, limits.write, move || noted.closed(Cause::Stalled, STALLED));
         let connection = h2::builder(limits).serve_connection(TokioIo::new(stream), service).into_owned();
-        self.until_its_end(Box::pin(connection), begun, asked_by)
+        self.until_its_end(Box::pin(connection), begun, asked_by, is_brief)
     }
 
     /// Asks `connection` to end when it is time, and cuts it where it does not.
@@ -191,8 +193,9 @@ impl Connection {
         mut connection: Pin<Box<impl GracefulConnection<Error: Display>>>,
         begun: CancellationToken,
         asked_by: Instant,
+        is_brief: bool,
     ) {
-        let Self { client, only_told, draining, .. } = self;
+        let Self { client, draining, .. } = self;
         let limits = &client.port.limits;
         // The reader that tells HTTP/1 from HTTP/2 has no limit of its own.
         let (mut phase, mut drained) = (Phase::Waiting, false);
@@ -207,8 +210,9 @@ impl Connection {
                 }
                 () = begun.cancelled(), if phase == Phase::Waiting => {
                     phase = Phase::Serving;
-                    if *only_told {
+                    if is_brief {
                         connection.as_mut().graceful_shutdown();
+                        deadline.set(at(Some(from_now(TELLING))));
                     } else {
                         deadline.set(at(limits.age.map(|age| from_now(jittered(age)))));
                     }
@@ -219,7 +223,7 @@ impl Connection {
                 }
                 () = deadline.as_mut() => match phase {
                     Phase::Waiting => return client.closed(Cause::NoRequest, NO_REQUEST),
-                    Phase::Serving if *only_told => return,
+                    Phase::Serving if is_brief => return,
                     Phase::Serving => {
                         phase = Phase::Ending;
                         connection.as_mut().graceful_shutdown();

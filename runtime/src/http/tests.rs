@@ -40,17 +40,39 @@ async fn a_connection_without_a_request_in_time_is_closed() {
     }
 }
 
-/// Nor is there a second limit for what follows the first byte.
-#[tokio::test(start_paused = true)]
+/// Nor is there a second limit for what follows the first byte: who came later and says nothing outlasts it otherwise.
+#[tokio::test]
 async fn a_first_byte_that_comes_late_gives_no_more_time_for_the_request() {
-    let limits = Limits { header_read: Duration::from_secs(10), ..Limits::default() };
+    let limits = Limits { header_read: Duration::from_secs(4), ..Limits::default() };
     let server = Server::start(Router::new(), limits).await;
+    let mut late = server.connect().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let silent = server.connect().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    late.write_all(b"G").await.unwrap();
+    tokio::select! {
+        biased;
+        _ = read_all(late) => {}
+        _ = read_all(silent) => panic!("it is kept for another limit"),
+    }
+}
+
+/// A probe, which has no certificate where others must show one.
+#[tokio::test]
+async fn a_connection_of_nobody_ends_with_its_first_answer() {
+    let router = Router::new().route("/", get("hello"));
+    let kept = request("/").replace("close", "keep-alive");
+    let server =
+        Server::with(router.clone(), |port| port.identify(|_| Caller::Nobody), Limits::default()).await;
     let mut client = server.connect().await;
-    tokio::time::sleep(Duration::from_secs(9)).await;
-    client.write_all(b"G").await.unwrap();
-    let mut answer = Vec::new();
-    let closed = tokio::time::timeout(Duration::from_secs(2), client.read_to_end(&mut answer)).await;
-    assert!(closed.is_ok(), "it is kept for another limit");
+    client.write_all(kept.as_bytes()).await.unwrap();
+    assert!(read_all(client).await.ends_with("hello"));
+
+    let server = Server::with(router, |port| port.identify(|_| Caller::Anyone), Limits::default()).await;
+    let mut client = server.connect().await;
+    client.write_all(kept.as_bytes()).await.unwrap();
+    client.write_all(request("/").as_bytes()).await.unwrap();
+    assert_eq!(read_all(client).await.matches("hello").count(), 2);
 }
 
 #[tokio::test]

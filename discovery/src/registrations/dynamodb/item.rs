@@ -11,7 +11,7 @@ use crate::wire;
 use aws_sdk_dynamodb::types::AttributeValue;
 use mcs_core::ids::Region;
 use mcs_core::pools::stored::{StoredItem, Unreadable, WallMoment};
-use mcs_core::pools::{PoolKey, PoolRegistration};
+use mcs_core::pools::{PackedRegistration, PoolKey, PoolRegistration};
 use mcs_core::text::shown;
 use mcs_runtime::dynamodb::{EXPIRES_AT, Item};
 use sha2::{Digest, Sha256};
@@ -101,7 +101,8 @@ fn decode(item: &Item, known: &Known) -> Result<StoredItem, String> {
         return Err(format!("lease_ms: must be above 0 and at most {}", MAX_LEASE.as_millis()));
     }
     let written_in = text(item, "written_in")?;
-    if let Some(known) = known.get(found)
+    let known = known.get(found);
+    if let Some(known) = known
         && (known.renewed_at, known.lease, known.region.as_str()) == (renewed_at, lease, written_in)
     {
         return Ok(known.clone());
@@ -113,7 +114,11 @@ fn decode(item: &Item, known: &Known) -> Result<StoredItem, String> {
     if *found != expected {
         return Err(format!("registration: is of pool {expected}, which is not the sort key"));
     }
-    Ok(StoredItem { registration: registration.into(), renewed_at, lease, region })
+    let read = PackedRegistration::from(registration);
+    // What says the same is held once.
+    let registration =
+        known.map(|known| &known.registration).filter(|known| **known == read).cloned().unwrap_or(read);
+    Ok(StoredItem { registration, renewed_at, lease, region })
 }
 
 fn text<'a>(item: &'a Item, name: &str) -> Result<&'a String, String> {

@@ -1,6 +1,6 @@
 //! A table that is away, throttles, or does not answer.
 
-use super::world::{Replica, SHORT, config, config_within, good_item, lease, names, only_item, put};
+use super::world::{ENOUGH, Replica, config, config_within, good_item, lease, names, only_item, put};
 use crate::objects::{frontend, relay};
 use crate::service::{PATIENCE, registration};
 use crate::slices::services;
@@ -177,7 +177,7 @@ async fn pages_that_were_read_before_one_that_was_not_renew_their_pools() {
 #[tokio::test]
 async fn a_table_that_takes_calls_and_answers_none_is_given_up_and_read_again_later() {
     let (double, clock) = (Double::start().await, Arc::default());
-    let replica = Replica::start_with(config_within(&double, SHORT * 4).await, lease(15, 5), &clock).await;
+    let replica = Replica::start_with(config_within(&double, ENOUGH).await, lease(15, 5), &clock).await;
     replica.until_ready().await;
     replica.pass(8).await;
     assert_eq!(replica.listed().await, names(&[], true));

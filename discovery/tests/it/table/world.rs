@@ -17,8 +17,8 @@ use std::time::Duration;
 
 pub(crate) const POLL: Duration = Duration::from_secs(2);
 
-/// A call that nobody answers ends soon.
-pub(crate) const SHORT: Duration = Duration::from_millis(500);
+/// A call that nobody answers ends soon, and those that a busy machine answers do not end before it.
+pub(crate) const ENOUGH: Duration = Duration::from_secs(12);
 
 /// A replica that keeps its registrations in a table.
 pub(crate) struct Replica(Service);

@@ -197,13 +197,13 @@ async fn pages(client: &Client) -> (Vec<usize>, Result<(), Why>) {
 #[tokio::test]
 async fn each_page_has_the_limit_of_a_call_and_what_was_read_before_one_that_fails_is_given() {
     let double = Double::start().await;
-    let limit = Duration::from_secs(2);
+    let limit = Duration::from_secs(12);
     let client = with_pages(&double).await.with_total(limit);
     let (all, read) = pages(&client).await;
     assert_eq!((all.len(), all.iter().sum::<usize>(), read), (3, 40, Ok(())));
 
-    // Longer than the limit together.
-    double.faults().add(Rule::new(Fault::Late(limit / 2)).of(&[Action::Query]));
+    // Longer than the limit together, and each far from it.
+    double.faults().add(Rule::new(Fault::Late(limit * 5 / 12)).of(&[Action::Query]));
     assert_eq!(pages(&client).await, (all.clone(), Ok(())));
     double.faults().clear();
     double.faults().add(Rule::new(Fault::Silence).of(&[Action::Query]).after(2));
