@@ -1,7 +1,7 @@
 //! `make e2e`: the programs in three clusters of kind, installed with the charts as docs/install.md says, with real
 //! traffic between their Pods.
 //!
-//! [`mod@tools`] runs docker, kind, helm and kubectl; `member` is one cluster, `network` what joins them, `images` what
+//! `tools` runs docker, kind, helm and kubectl; `member` is one cluster, `network` what joins them, `images` what
 //! they run, `charts` what is installed, `shop` the workload and its traffic. `phases` has one file for each phase. A
 //! phase makes what it needs and removes it; what an earlier one left is removed first, so that each can run alone.
 
