@@ -7,7 +7,7 @@
 
 use std::{fmt, fs, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use futures::future::try_join_all;
 use mcs_core::time::Clock;
 use mcs_runtime::{clock::SystemClock, shutdown::Drain};
@@ -31,6 +31,7 @@ mod network;
 mod phases;
 mod shop;
 mod tools;
+mod witness;
 
 /// Names the image of the nodes.
 const NODE_IMAGE: &str = "KIND_NODE_IMAGE";
@@ -72,14 +73,22 @@ async fn act(command: Command, screen: &mut Screen) -> Result<()> {
         Command::Down => down(screen, &tools).await,
         Command::Run(numbers) => {
             let is_all = numbers.is_empty();
-            let wanted: Vec<Phase> =
-                PHASES.into_iter().filter(|phase| is_all || numbers.contains(&phase.number)).collect();
-            ensure!(!wanted.is_empty(), "there are phases 1 to {}", PHASES.len());
+            let wanted = wanted(&numbers)?;
             let members = up(screen, &tools, &PLANS).await?;
             run_phases(screen, &tools, &members, &wanted).await?;
             if is_all { down(screen, &tools).await } else { Ok(()) }
         }
     }
+}
+
+/// The phases of these numbers, or all.
+fn wanted(numbers: &[u8]) -> Result<Vec<Phase>> {
+    let unknown = numbers.iter().find(|number| PHASES.iter().all(|phase| phase.number != **number));
+    if let Some(unknown) = unknown {
+        bail!("there is no phase {unknown}, there are 1 to {}", PHASES.len());
+    }
+    let is_wanted = |phase: &Phase| numbers.is_empty() || numbers.contains(&phase.number);
+    Ok(PHASES.into_iter().filter(is_wanted).collect())
 }
 
 async fn up(screen: &Screen, tools: &Tools, plans: &[Plan]) -> Result<Vec<Member>> {
@@ -157,8 +166,10 @@ async fn run_phases(screen: &mut Screen, tools: &Tools, members: &[Member], want
             Err(error) => {
                 screen.progress(format!("FAILED: {error:#}"))?;
                 let folder = tools.folder().join(format!("failed-{}-{}", phase.number, phase.name));
-                logs::keep(members, &folder).await?;
-                screen.progress(format!("what the clusters say is in {}", folder.display()))?;
+                match logs::keep(members, &folder).await {
+                    Ok(()) => screen.progress(format!("what the clusters say is in {}", folder.display()))?,
+                    Err(error) => screen.progress(format!("what they say is not kept: {error:#}"))?,
+                }
             }
         }
         outcomes.push(Outcome { phase: *phase, took, result });
@@ -180,9 +191,12 @@ async fn run_phase(screen: &Screen, members: &[Member], phase: Phase) -> Result<
     Ok(summary)
 }
 
-/// Uninstalls everything, controllers while they reach a registry, and deletes the namespaces.
+/// Has CoreDNS answer for clustersets no more, uninstalls everything, controllers while they reach a registry, and deletes
+/// the namespaces.
 async fn clean(members: &[Member]) -> Result<()> {
+    each(members, awake).await?;
     network::route(members).await?;
+    each(members, network::forget_clustersets).await?;
     for is_first in [true, false] {
         each(members, async |member| {
             for (release, namespace) in charts::releases(member).await? {
@@ -194,7 +208,19 @@ async fn clean(members: &[Member]) -> Result<()> {
         })
         .await?;
     }
-    each(members, |member| shop::remove_namespaces(member, &[SYSTEM, DISCOVERY_RELEASE])).await.map(drop)
+    each(members, |member| shop::remove_namespaces(member, &[SYSTEM, DISCOVERY_RELEASE])).await?;
+    let roles = ["delete", "clusterrole,clusterrolebinding", charts::COREDNS_ROLE, "--ignore-not-found"];
+    each(members, |member| member.kubectl(&roles)).await.map(drop)
+}
+
+/// Lets a cluster go on that a phase has stopped and left so.
+async fn awake(member: &Member) -> Result<()> {
+    let node = member.plan.node();
+    let is_paused = member.docker(&["inspect", "-f", "{{.State.Paused}}", &node]).await?;
+    if is_paused.trim() == "true" {
+        member.docker(&["unpause", &node]).await?;
+    }
+    Ok(())
 }
 
 /// What is shown in the end.
@@ -218,6 +244,17 @@ impl fmt::Display for Table<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn phases_are_known_by_their_numbers_and_all_are_run_when_none_is_named() {
+        let numbers = |numbers: &[u8]| {
+            wanted(numbers).map(|all| all.iter().map(|phase| phase.number).collect::<Vec<_>>())
+        };
+        assert_eq!(numbers(&[4, 2]).expect("both are known"), vec![2, 4]);
+        assert_eq!(numbers(&[]).expect("all are known"), (1..=8).collect::<Vec<u8>>());
+        let error = numbers(&[4, 9]).expect_err("there is no phase 9");
+        assert_eq!(error.to_string(), "there is no phase 9, there are 1 to 8");
+    }
 
     #[test]
     fn the_table_shows_each_phase_and_the_first_line_of_a_failure() {

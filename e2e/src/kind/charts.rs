@@ -1,5 +1,7 @@
 //! The charts, installed as docs/install.md says.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use serde_json::Value;
 
@@ -19,6 +21,8 @@ pub(crate) const REGISTRY: &str = "mcs-registry";
 pub(crate) const DISCOVERY_RELEASE: &str = "global-discovery";
 /// The clusterset.
 pub(crate) const CLUSTERSET: &str = "prod";
+/// What lets CoreDNS read ServiceImports, a ClusterRole and its binding.
+pub(crate) const COREDNS_ROLE: &str = "mcs-coredns:mcs-system";
 /// Hooks included; the first start of a Pod on a busy machine is what takes long.
 const LIMIT: &str = "10m";
 
@@ -98,6 +102,23 @@ pub(crate) async fn releases(member: &Member) -> Result<Vec<(String, String)>> {
     let ours = |name: &String| [CONTROLLER, REGISTRY, DISCOVERY_RELEASE].contains(&name.as_str());
     let all = listed.iter().map(|release| (text(release, "name"), text(release, "namespace")));
     Ok(all.filter(|(name, _)| ours(name)).collect())
+}
+
+/// A list of the registry in a cluster, over REST and in plaintext.
+pub(crate) async fn rest(member: &Member, list: &str) -> Result<Value> {
+    let path =
+        format!("namespaces/{SYSTEM}/services/{REGISTRY}:8080/proxy/v1/clustersets/{CLUSTERSET}/{list}");
+    let answer = member.get(&path).await?;
+    serde_json::from_str(&answer).with_context(|| format!("the list of {list}: {answer}"))
+}
+
+/// The clusters that the registry in a cluster lists, dead ones too: when each has renewed, by its id.
+pub(crate) async fn renewals(member: &Member) -> Result<BTreeMap<String, String>> {
+    let list = rest(member, "clusters").await?;
+    let clusters = list["clusters"].as_array().with_context(|| format!("no clusters in {list}"))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let renewal = |cluster: &Value| (text(&cluster["cluster"]), text(&cluster["lease"]["renewedAt"]));
+    Ok(clusters.iter().map(renewal).collect())
 }
 
 fn chart_folder(chart: &str) -> String {

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kube::Client;
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    charts::{CLUSTERSET, REGISTRY, SYSTEM},
-    clean, logs,
+    charts, clean, logs,
     member::{Member, PLANS, kubeconfig},
     network::{self, answer_clustersets, each},
     phases::install_plaintext,
@@ -77,10 +76,7 @@ impl Kind {
 
     /// A list of the registry, over REST.
     pub(crate) async fn rest(&self, list: &str) -> Result<Value> {
-        let path =
-            format!("namespaces/{SYSTEM}/services/{REGISTRY}:8080/proxy/v1/clustersets/{CLUSTERSET}/{list}");
-        let answer = self.members[0].get(&path).await?;
-        serde_json::from_str(&answer).with_context(|| format!("the list of {list}: {answer}"))
+        charts::rest(&self.members[0], list).await
     }
 
     /// Writes what the clusters say beside the reports.

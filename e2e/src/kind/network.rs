@@ -29,6 +29,9 @@ const NAMES: [(&str, usize, usize); 4] = [
     ("dynamodb.eu.example", 0, 1),
     ("discovery.eu.example", 0, 2),
 ];
+/// The line of a Corefile that kubeadm has made, and what it becomes.
+const KUBERNETES: &str = "kubernetes cluster.local in-addr.arpa ip6.arpa {\n";
+const KUBERNETES_OF_CLUSTERSETS: &str = "kubernetes cluster.local clusterset.local in-addr.arpa ip6.arpa {\n        multicluster clusterset.local\n";
 /// From this version on CoreDNS answers for `clusterset.local`.
 const ANSWERS_CLUSTERSETS: (u32, u32, u32) = (1, 12, 2);
 
@@ -71,9 +74,14 @@ async fn balance_one(member: Member) {
     }
 }
 
-/// Tells a cluster's DNS the names of load balancers. Again is harmless.
+/// Tells a cluster's DNS the names of load balancers, and has it answer for nothing else. Again is harmless.
 pub(crate) async fn name(member: &Member) -> Result<()> {
-    change_corefile(member, with_names).await
+    change_corefile(member, |corefile| with_names(&without_clustersets(corefile))).await
+}
+
+/// Takes back [`answer_clustersets`], before what CoreDNS then needs goes: without it none that starts gets ready.
+pub(crate) async fn forget_clustersets(member: &Member) -> Result<()> {
+    change_corefile(member, |corefile| Ok(without_clustersets(corefile))).await
 }
 
 /// Has a cluster's CoreDNS answer for `clusterset.local`, where it can; whether it does. The CRDs must be there, and the
@@ -126,10 +134,12 @@ fn with_clustersets(corefile: &str) -> Result<String> {
     if corefile.contains("multicluster") {
         return Ok(corefile.to_owned());
     }
-    let line = "kubernetes cluster.local in-addr.arpa ip6.arpa {\n";
-    ensure!(corefile.contains(line), "the Corefile has another kubernetes than expected: {corefile}");
-    let wanted = "kubernetes cluster.local clusterset.local in-addr.arpa ip6.arpa {\n        multicluster clusterset.local\n";
-    Ok(corefile.replacen(line, wanted, 1))
+    ensure!(corefile.contains(KUBERNETES), "the Corefile has another kubernetes than expected: {corefile}");
+    Ok(corefile.replacen(KUBERNETES, KUBERNETES_OF_CLUSTERSETS, 1))
+}
+
+fn without_clustersets(corefile: &str) -> String {
+    corefile.replacen(KUBERNETES_OF_CLUSTERSETS, KUBERNETES, 1)
 }
 
 /// The version that CoreDNS tells when it starts. Tags of images say less.
@@ -166,6 +176,8 @@ mod tests {
         assert_eq!(both, wanted);
         let again = with_clustersets(&with_names(&both).expect("a Corefile")).expect("a Corefile");
         assert_eq!(again, wanted);
+        assert_eq!(without_clustersets(&again), named);
+        assert_eq!(without_clustersets(&named), named);
     }
 
     #[test]

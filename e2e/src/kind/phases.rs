@@ -1,13 +1,13 @@
 //! The phases, and what several of them do.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
 
 use super::{
     LONG,
-    charts::{REGISTRY, SYSTEM, install_controller, install_registry},
+    charts::{CLUSTERSET, REGISTRY, SYSTEM, install_controller, install_registry},
     member::Member,
     network::each,
     shop::{GREETER, SHOP, make_namespace, servers},
@@ -151,7 +151,7 @@ pub(super) async fn install_plaintext(screen: &Screen, members: &[Member]) -> Re
     let installing = each(members, |member| install_controller_plaintext(member, &[EU]));
     screen.during("installing a controller in each cluster", installing).await?;
     let url = format!("http://{EU}");
-    let checking = each(members, |member| check(member, &url, &[]));
+    let checking = each(members, |member| check(members, member, &url, &[]));
     screen.during("mcs-admin check, in each cluster", checking).await.map(drop)
 }
 
@@ -161,12 +161,28 @@ async fn install_controller_plaintext(member: &Member, registries: &[&str]) -> R
     install_controller(member, &[&urls, "controller.registryAllowInsecureHttp=true"]).await
 }
 
-/// Waits until `mcs-admin check` in the Pod of a controller finds nothing that failed.
-async fn check(member: &Member, urls: &str, flags: &[&str]) -> Result<String> {
+/// Waits until `mcs-admin check` in the Pod of a controller finds nothing that failed, and all clusters active: one that
+/// is missing, or not known whole yet, is no failure for it.
+async fn check(members: &[Member], member: &Member, urls: &str, flags: &[&str]) -> Result<String> {
     let url = format!("--registry-url={urls}");
     let first = ["-n", SYSTEM, "exec", "deploy/mcs-controller", "--", "/mcs-admin", "check", &url];
     let arguments = [&first, flags].concat();
-    wait_at_most(LONG, "mcs-admin check to find no failure", async || member.kubectl(&arguments).await).await
+    let what = format!("mcs-admin check in {} to find all clusters active", member.name());
+    wait_at_most(LONG, &what, async || {
+        let found = member.kubectl(&arguments).await?;
+        for member in members {
+            let cluster = format!("{CLUSTERSET}/{}", member.name());
+            let is_active = has_finding(&found, &["ok", "cluster", &cluster, "active,"]);
+            ensure!(is_active, "{cluster} is not active: {found}");
+        }
+        Ok(found)
+    })
+    .await
+}
+
+/// Whether a line of the table of `mcs-admin check` begins with these words.
+fn has_finding(found: &str, words: &[&str]) -> bool {
+    found.lines().any(|line| line.split_whitespace().take(words.len()).eq(words.iter().copied()))
 }
 
 /// The Pods of one of our programs.
@@ -179,6 +195,40 @@ async fn pods_of(member: &Member, namespace: &str, program: &str) -> Result<Vec<
 /// Kills the registry of a cluster with SIGKILL.
 async fn kill_registry(member: &Member) -> Result<()> {
     member.on_node(&["pkill", "-KILL", "-x", REGISTRY]).await.map(drop)
+}
+
+/// Kills it, and waits until the kubelet has seen that, and has started it again: until then all looks well.
+async fn restart_registry(member: &Member) -> Result<()> {
+    let before = restarts(&pods_of(member, SYSTEM, REGISTRY).await?);
+    kill_registry(member).await?;
+    wait_at_most(LONG, "the registry to be there again", async || {
+        let pods = pods_of(member, SYSTEM, REGISTRY).await?;
+        let now = restarts(&pods);
+        let statuses = pods.iter().flat_map(|pod| &pod.status).flat_map(|status| &status.container_statuses);
+        let is_ready = statuses.flatten().all(|status| status.ready);
+        ensure!(now > before && is_ready, "{now} restarts after {before}, ready: {is_ready}");
+        anyhow::Ok(())
+    })
+    .await?;
+    rolled_out(member, SYSTEM, REGISTRY).await
+}
+
+/// How often containers of Pods were started again.
+fn restarts(pods: &[Pod]) -> i32 {
+    let statuses = pods.iter().flat_map(|pod| &pod.status).flat_map(|status| &status.container_statuses);
+    statuses.flatten().map(|status| status.restart_count).sum()
+}
+
+/// Waits until a Pod of one run has ended; whether it succeeded, and what it said.
+async fn ended(member: &Member, namespace: &str, pod: &str) -> Result<(bool, String)> {
+    let phase = wait_at_most(LONG, &format!("the end of {pod} in {}", member.name()), async || {
+        let pod = member.api::<Pod>(namespace).get(pod).await?;
+        let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
+        ensure!(["Succeeded", "Failed"].contains(&phase.as_str()), "{phase}");
+        anyhow::Ok(phase)
+    })
+    .await?;
+    Ok((phase == "Succeeded", member.kubectl(&["-n", namespace, "logs", pod]).await?))
 }
 
 /// Waits until a Deployment is as it should be.
@@ -200,4 +250,18 @@ async fn metric(member: &Member, pod: &Pod, port: u16, name: &str, labels: &[&st
     values
         .reduce(|sum, value| sum + value)
         .with_context(|| format!("{} has no {name} {labels:?}", json!(pod.name_any())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_known_by_its_first_words() {
+        let found = "RESULT   CHECK       OF         FOUND\n\
+                     ok       cluster     prod/east  active, renewed at T\n\
+                     warning  cluster     prod/west  syncing, not all of its exports are known yet";
+        let is_active = |cluster: &str| has_finding(found, &["ok", "cluster", cluster, "active,"]);
+        assert_eq!(["prod/east", "prod/west", "prod/north"].map(is_active), [true, false, false]);
+    }
 }

@@ -68,7 +68,8 @@ pub(crate) fn container(arguments: &[&str], ports: &[Value]) -> Value {
     json!({
         "name": "main", "image": WORKLOAD, "args": arguments, "ports": ports,
         "env": [{ "name": "POD", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
-        "readinessProbe": { "tcpSocket": { "port": port }, "periodSeconds": 1 },
+        // Ready soon, and unready late: that a busy node is slow to look must not look as if an endpoint went.
+        "readinessProbe": { "tcpSocket": { "port": port }, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 12 },
         // A Pod that asks for none gets next to no CPU on a busy node, and answers after seconds.
         "resources": { "requests": { "cpu": "25m", "memory": "16Mi" } },
     })
@@ -151,14 +152,22 @@ pub(crate) async fn ready_endpoints(
     namespace: &str,
     service: &str,
 ) -> Result<BTreeSet<String>> {
-    let selector = format!("{LABEL_SERVICE_NAME}={service},{LABEL_MANAGED_BY}={MANAGED_BY}");
     let slices: Api<EndpointSlice> = member.api(namespace);
-    let slices = slices.list(&ListParams::default().labels(&selector)).await?;
-    let endpoints = slices.items.into_iter().flat_map(|slice| slice.endpoints);
-    let ready = endpoints.filter(|endpoint| {
+    let slices = slices.list(&ListParams::default().labels(&imported_slices(service))).await?;
+    Ok(slices.items.into_iter().flat_map(ready_in).collect())
+}
+
+/// The labels of the imported slices of a Service.
+pub(crate) fn imported_slices(service: &str) -> String {
+    format!("{LABEL_SERVICE_NAME}={service},{LABEL_MANAGED_BY}={MANAGED_BY}")
+}
+
+/// The addresses of endpoints that are ready in a slice.
+pub(crate) fn ready_in(slice: EndpointSlice) -> BTreeSet<String> {
+    let ready = slice.endpoints.into_iter().filter(|endpoint| {
         endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
     });
-    Ok(ready.flat_map(|endpoint| endpoint.addresses).collect())
+    ready.flat_map(|endpoint| endpoint.addresses).collect()
 }
 
 /// The derived Service of an import.
@@ -186,7 +195,8 @@ impl<'a> Traffic<'a> {
         let container = container(&["send", &to, limit], &[json!({ "name": "told", "containerPort": TOLD })]);
         let object = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": namespace, "name": pod },
-            "spec": { "containers": [container], "terminationGracePeriodSeconds": 1 },
+            // One that began anew would have forgotten what failed.
+            "spec": { "containers": [container], "terminationGracePeriodSeconds": 1, "restartPolicy": "Never" },
         });
         member.apply(&[object]).await?;
         let mut traffic =
@@ -208,9 +218,15 @@ impl<'a> Traffic<'a> {
         serde_json::from_str(&told).with_context(|| format!("the totals of {}: {told}", self.pod))
     }
 
-    /// Forgets what was until now.
+    /// Forgets what was sent until now, also what has not ended yet: that is waited for.
     pub(crate) async fn begin(&mut self) -> Result<()> {
-        self.began = self.totals().await?;
+        let before = self.totals().await?;
+        self.began = wait_at_most(LONG, &format!("the end of all requests of {}", self.pod), async || {
+            let totals = self.totals().await?;
+            is_settled(&totals, &before)?;
+            anyhow::Ok(totals)
+        })
+        .await?;
         Ok(())
     }
 
@@ -221,7 +237,7 @@ impl<'a> Traffic<'a> {
         let what = format!("answers by {wanted:?} to {} in {}", self.pod, self.member.name());
         wait_at_most(LONG, &what, async || {
             let totals = self.totals().await?;
-            let since = totals.since(&before.borrow());
+            let since = totals.since(&before.borrow())?;
             let answered: BTreeSet<_> = since.answers.keys().cloned().collect();
             if since.answered() < LOOK {
                 bail!("{} answers so far, by {answered:?}", since.answered());
@@ -234,14 +250,16 @@ impl<'a> Traffic<'a> {
         .await
     }
 
-    /// Waits for so many further answers, and says what became of all requests since [`Traffic::begin`].
+    /// Waits for so many further answers, and until all that was sent before has ended; says what became of all requests
+    /// since [`Traffic::begin`].
     pub(crate) async fn after(&self, further: u64) -> Result<Totals> {
         let before = self.totals().await?;
         wait_at_most(LONG, &format!("{further} answers to {}", self.pod), async || {
             let totals = self.totals().await?;
-            let answered = totals.since(&before).answered();
+            let answered = totals.since(&before)?.answered();
             ensure!(answered >= further, "{answered} answers");
-            Ok(totals.since(&self.began))
+            is_settled(&totals, &before)?;
+            totals.since(&self.began)
         })
         .await
     }
@@ -260,6 +278,17 @@ impl<'a> Traffic<'a> {
         );
         Ok(totals.answered())
     }
+}
+
+/// Whether all that was sent before an earlier look has ended.
+fn is_settled(totals: &Totals, before: &Totals) -> Result<()> {
+    ensure!(
+        totals.settled >= before.begun,
+        "all have ended of the first {} of {}",
+        totals.settled,
+        before.begun
+    );
+    Ok(())
 }
 
 /// Deletes the namespaces of phases, and waits until they are gone.

@@ -53,7 +53,7 @@ pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
     scene.step("installing the controller in east", install_controller_plaintext(east, &[EU])).await?;
     scene.step("it tells that the ServiceImport is not its own", is_told(east)).await?;
     let url = format!("http://{EU}");
-    let checking = each(scene.members, |member| check(member, &url, &[]));
+    let checking = each(scene.members, |member| check(scene.members, member, &url, &[]));
     scene.step("mcs-admin check, in each cluster", checking).await?;
     ensure!(identities(east).await? == before, "Karmada's objects were changed");
 

@@ -1,12 +1,12 @@
 //! Phase 1.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
-use super::{Scene, kill_registry, rolled_out};
+use super::{Scene, restart_registry};
 use crate::kind::{
-    charts::{REGISTRY, SYSTEM},
     network::each,
-    shop::{GREETER, SHOP, Traffic, imported, names, ready_endpoints, scale},
+    shop::{GREETER, SHOP, Traffic, imported, names, scale},
+    witness::Witness,
 };
 
 pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
@@ -22,17 +22,18 @@ pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
     scene.step("both servers of east answer", traffic.is_answered_by(&servers)).await?;
 
     traffic.begin().await?;
-    let before = ready_endpoints(west, SHOP, GREETER).await?;
-    scene.step("killing the registry", kill_registry(east)).await?;
+    let witness = Witness::start(west).await?;
     scene
-        .step("waiting until it is back, with nothing in its memory", rolled_out(east, SYSTEM, REGISTRY))
+        .step(
+            "killing the registry, and waiting until it is back, with nothing in its memory",
+            restart_registry(east),
+        )
         .await?;
     scene.step("scaling to 3 servers", scale(east, SHOP, GREETER, 3)).await?;
     let servers = names(&[(east, 3)]).await?;
     scene.step("the third is imported", imported(west, SHOP, GREETER, 3, &["east"])).await?;
     scene.step("all three answer", traffic.is_answered_by(&servers)).await?;
-    let after = ready_endpoints(west, SHOP, GREETER).await?;
-    ensure!(before.is_subset(&after), "of {before:?} west has {after:?}");
+    witness.nothing_went().await?;
     let answered = traffic.without_failure(0).await?;
     Ok(format!("{answered} requests through a restart of the registry and scaling to 3, none failed"))
 }

@@ -1,21 +1,23 @@
 //! Phase 2.
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{EU, Scene, check, kill_registry, metric, pods_of, rolled_out};
+use super::{EU, Scene, check, ended, has_finding, metric, pods_of, restart_registry, restarts};
 use crate::{
     assets::workspace_root,
     kind::{
         LONG,
         certificates::{Authority, Pair},
         charts::{CLUSTERSET, REGISTRY, SYSTEM, install_controller, install_registry},
+        images::{MCS, TAG},
         member::Member,
         network::each,
         shop::{GREETER, SHOP, Traffic, imported, names, scale},
+        witness::Witness,
     },
     wait_at_most,
 };
@@ -45,7 +47,7 @@ pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
     ];
     let installing = each(scene.members, |member| install_controller(member, &values));
     scene.step("installing a controller in each cluster", installing).await?;
-    let checking = each(scene.members, |member| check(member, &url, &FLAGS));
+    let checking = each(scene.members, |member| check(scene.members, member, &url, &FLAGS));
     let found = scene.step("mcs-admin check, in each cluster", checking).await?;
     scene.screen.quote(&found[0])?;
     scene.step("without a certificate nobody is let in", is_refused(west, &url)).await?;
@@ -56,21 +58,30 @@ pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
     let client = Traffic::start(west, SHOP, "client", format!("{address}:8080"));
     let mut client = scene.step("sending from west to the clusterset IP", client).await?;
     client.begin().await?;
+    let witness = Witness::start(west).await?;
+    let started = each(scene.members, starts).await?;
 
     let second = Authority::new("second authority")?;
     let both = first.pem() + &second.pem();
     scene.step("having both sides trust a second CA as well", rotate(scene, Trust(&both))).await?;
     scene.step("giving both sides certificates of the second CA", rotate(scene, Show(&second))).await?;
     scene.step("having both sides trust the second CA only", rotate(scene, Trust(&second.pem()))).await?;
-    // Connections outlive the certificates that they were made with; these are made anew.
-    scene.step("killing the registry", kill_registry(east)).await?;
-    scene.step("waiting until it is back", rolled_out(east, SYSTEM, REGISTRY)).await?;
+    // Connections outlive the certificates that they were made with. This one is made anew, to the registry that has run
+    // all the time, with the files that the Pod has now.
+    let checking = each(scene.members, |member| check(scene.members, member, &url, &FLAGS));
+    scene.step("mcs-admin check, in each cluster, by the second CA alone", checking).await?;
+    let asking = is_believed_no_more(west, &url, &first, &second);
+    scene.step("who shows a certificate of the first CA is not let in", asking).await?;
+    let now = each(scene.members, starts).await?;
+    ensure!(now == started, "Pods of ours were started again: {started:?} became {now:?}");
+    scene.step("killing the registry, and waiting until it is back", restart_registry(east)).await?;
     scene.step("scaling to 3 servers", scale(east, SHOP, GREETER, 3)).await?;
     let servers = names(&[(east, 3)]).await?;
     scene.step("the third is imported", imported(west, SHOP, GREETER, 3, &["east"])).await?;
     scene.step("all three answer", client.is_answered_by(&servers)).await?;
-    let checking = each(scene.members, |member| check(member, &url, &FLAGS));
+    let checking = each(scene.members, |member| check(scene.members, member, &url, &FLAGS));
     scene.step("mcs-admin check, in each cluster", checking).await?;
+    witness.nothing_went().await?;
     let answered = client.without_failure(0).await?;
     Ok(format!("{answered} requests while certificates and CA were replaced, none failed"))
 }
@@ -121,10 +132,60 @@ async fn is_refused(member: &Member, url: &str) -> Result<()> {
         Ok(found) => bail!("it is let in: {found}"),
         Err(error) => {
             let error = format!("{error:#}");
-            ensure!(error.contains("failed  connection"), "it fails otherwise: {error}");
+            ensure!(has_finding(&error, &["failed", "connection"]), "it fails otherwise: {error}");
             Ok(())
         }
     }
+}
+
+/// Pods of ours in a cluster, and how often each was started again.
+async fn starts(member: &Member) -> Result<BTreeMap<String, i32>> {
+    let mut starts = BTreeMap::new();
+    for (program, ..) in PROGRAMS {
+        for pod in pods_of(member, SYSTEM, program).await? {
+            starts.insert(pod.name_any(), restarts(&[pod]));
+        }
+    }
+    Ok(starts)
+}
+
+/// With the CA that the registry's certificate is of, and a certificate of the other one, which would be let in before.
+async fn is_believed_no_more(
+    member: &Member,
+    url: &str,
+    authority: &Authority,
+    registry: &Authority,
+) -> Result<()> {
+    const POD: &str = "first-authority";
+    let pair = authority.client(&format!("spiffe://{CLUSTERSET}/admin"))?;
+    let metadata = json!({ "namespace": SYSTEM, "name": POD });
+    let objects = [
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+            "stringData": { "ca.crt": registry.pem(), "tls.crt": pair.certificate, "tls.key": pair.key },
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [{
+                    "name": "main", "image": format!("{MCS}:{TAG}"),
+                    "command": [
+                        "/mcs-admin", "check", format!("--registry-url={url}"),
+                        "--registry-tls-ca-file=/shown/ca.crt", "--registry-tls-cert-file=/shown/tls.crt",
+                        "--registry-tls-key-file=/shown/tls.key",
+                    ],
+                    "volumeMounts": [{ "name": "shown", "mountPath": "/shown" }],
+                }],
+                "volumes": [{ "name": "shown", "secret": { "secretName": POD } }],
+            },
+        }),
+    ];
+    member.apply(&objects).await?;
+    let (is_good, said) = ended(member, SYSTEM, POD).await?;
+    ensure!(!is_good, "it is let in: {said}");
+    ensure!(has_finding(&said, &["failed", "connection"]), "it fails otherwise: {said}");
+    Ok(())
 }
 
 /// What is replaced on both sides.

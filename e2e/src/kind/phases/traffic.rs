@@ -64,15 +64,17 @@ pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
     scene.screen.progress(format!("{scaled} requests while west was scaled, none failed"))?;
 
     let lost = lose(scene, &mut client, north).await?;
-    for client in &mut by_name {
-        client.begin().await?;
-    }
     scene.step("all five answer again", client.is_answered_by(&servers)).await?;
     client.begin().await?;
-    let after = client.without_failure(FURTHER).await?;
+    let mut after = client.without_failure(FURTHER).await?;
+    for client in &mut by_name {
+        scene.step("all five answer by name", client.is_answered_by(&servers)).await?;
+        client.begin().await?;
+        after += client.without_failure(FURTHER).await?;
+    }
     let named = match by_name.len() {
         0 => "not asked for".to_owned(),
-        _ => "answered in east and west".to_owned(),
+        _ => "answered in east and west, also after that".to_owned(),
     };
     Ok(format!(
         "{scaled} requests through scaling, none failed; {lost}; {after} after it is back, none failed; clusterset.local {named}"

@@ -1,6 +1,8 @@
 //! Phase 7.
 
-use anyhow::{Result, bail, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail, ensure};
 use kube::ResourceExt;
 use mcs_controller::api::ServiceExport;
 use mcs_core::names::{LABEL_MANAGED_BY, MANAGED_BY};
@@ -10,7 +12,10 @@ use super::{EU, Scene, greeter, install_controller_plaintext};
 use crate::{
     kind::{
         LONG,
-        charts::{CONTROLLER, REGISTRY, SYSTEM, uninstall},
+        charts::{
+            CONTROLLER, COREDNS_ROLE, DISCOVERY_RELEASE, REGISTRY, SYSTEM, install_discovery, renewals,
+            uninstall,
+        },
         member::Member,
         network::each,
         shop::{GREETER, SHOP, Traffic, imported, names, remove_namespaces},
@@ -33,7 +38,17 @@ const PASSED_OVER: [&str; 3] = ["events", "events.events.k8s.io", "componentstat
 
 pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
     let Scene { east, west, north, .. } = scene;
+    let before = scene.step("noting the names of all objects", each(scene.members, objects)).await?;
+    let names_before = scene.members.iter().map(Member::name).zip(before);
+    let before: BTreeMap<_, _> = names_before.collect();
     scene.install_plaintext().await?;
+    let values = [
+        "poolDiscovery=mcs",
+        "router.namespace=routing",
+        "router.service=global-router",
+        "router.portName=grpc",
+    ];
+    scene.step("installing the discovery service in east", install_discovery(east, &values)).await?;
     scene.step("exporting 2 servers of west and of north", scene.serve(west, 2)).await?;
     north.apply(&greeter(north, 2)).await?;
     for member in [west, north] {
@@ -47,7 +62,12 @@ pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
     client.begin().await?;
 
     scene.step("helm uninstall in west", uninstall(west, CONTROLLER, SYSTEM)).await?;
-    scene.step("west has nothing of ours, and all that users made", nothing_of_ours(west)).await?;
+    // One whose lease has ended is listed for days: only a cluster that has said so is gone.
+    let listing = wait_at_most(LONG, "an answer of the registry", async || renewals(east).await);
+    let listed = scene.step("looking whether the registry has heard of it", listing).await?;
+    let listed: Vec<_> = listed.keys().collect();
+    ensure!(listed == ["east", "north"], "the registry lists {listed:?}");
+    scene.step("west has nothing of ours, and all that users made", nothing_of_ours(west, &before)).await?;
     scene.step("east imports from north alone", imported(east, SHOP, GREETER, 2, &["north"])).await?;
     let servers = names(&[(north, 2)]).await?;
     scene.step("north alone answers", client.is_answered_by(&servers)).await?;
@@ -60,13 +80,16 @@ pub(super) async fn run(scene: &Scene<'_>) -> Result<String> {
     scene.step("helm uninstall of the registry", uninstall(east, REGISTRY, SYSTEM)).await?;
     let leaving = each(scene.members, |member| uninstall(member, CONTROLLER, SYSTEM));
     scene.step("helm uninstall in each cluster, with no registry in reach", leaving).await?;
-    let looking = each(&scene.members[1..], nothing_of_ours);
+    let uninstalling = uninstall(east, DISCOVERY_RELEASE, DISCOVERY_RELEASE);
+    scene.step("helm uninstall of the discovery service", uninstalling).await?;
+    let looking = each(&scene.members[1..], |member| nothing_of_ours(member, &before));
     scene.step("they have nothing of ours, and all that users made", looking).await?;
-    scene.step("nor has east", is_clean(east)).await?;
-    let removing = each(scene.members, |member| remove_namespaces(member, &[SYSTEM]));
+    scene.step("nor has east", is_clean(east, &before)).await?;
+    let removing = each(scene.members, |member| remove_namespaces(member, &[SYSTEM, DISCOVERY_RELEASE]));
     scene.step("their namespaces can be deleted", removing).await?;
     Ok(format!(
-        "west left ({answered} requests, none failed) and came back; all left without a registry, and nothing stayed"
+        "west left, and the registry heard of it ({answered} requests, none failed), and came back; all left without a \
+         registry; of ours only the CRDs and a Lease that nobody holds stayed"
     ))
 }
 
@@ -82,8 +105,11 @@ fn till() -> [serde_json::Value; 2] {
     ]
 }
 
-async fn nothing_of_ours(member: &Member) -> Result<()> {
-    is_clean(member).await?;
+/// The names of objects as `<kind> <namespace or -> <name>`, by cluster.
+type Before = BTreeMap<&'static str, BTreeSet<String>>;
+
+async fn nothing_of_ours(member: &Member, before: &Before) -> Result<()> {
+    is_clean(member, before).await?;
     let exports = member.api::<ServiceExport>(SHOP).list(&Default::default()).await?.items;
     let left: Vec<_> =
         exports.iter().map(|export| (export.name_any(), export.finalizers().to_vec())).collect();
@@ -101,21 +127,116 @@ async fn nothing_of_ours(member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nothing that the cluster can list is marked as the controller's or the releases'.
-async fn is_clean(member: &Member) -> Result<()> {
+/// All that can be listed.
+async fn kinds(member: &Member) -> Result<String> {
     let kinds = member.kubectl(&["api-resources", "--verbs=list", "-o", "name"]).await?;
     let kinds: Vec<_> = kinds.lines().filter(|kind| !PASSED_OVER.contains(kind)).collect();
-    let kinds = kinds.join(",");
+    Ok(kinds.join(","))
+}
+
+/// The names of all objects but those that Kubernetes makes and removes by itself.
+async fn objects(member: &Member) -> Result<BTreeSet<String>> {
+    const COLUMNS: &str = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name";
+    let kinds = kinds(member).await?;
+    let listed = member.kubectl(&["get", &kinds, "-A", "--no-headers", "-o", COLUMNS]).await?;
+    let mut objects = BTreeSet::new();
+    for line in listed.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [kind, namespace, name] = <[&str; 3]>::try_from(words).ok().with_context(|| line.to_owned())?;
+        let namespace = if namespace == "<none>" { "-" } else { namespace };
+        if !is_of_kubernetes(kind, namespace) {
+            objects.insert(format!("{kind} {namespace} {name}"));
+        }
+    }
+    Ok(objects)
+}
+
+/// Whether what is of a kind in a namespace comes and goes without us.
+fn is_of_kubernetes(kind: &str, namespace: &str) -> bool {
+    match kind {
+        "CertificateSigningRequest" | "IPAddress" => true,
+        "Pod" | "ReplicaSet" | "Endpoints" | "EndpointSlice" | "Lease" => {
+            ["kube-system", "kube-node-lease", SHOP].contains(&namespace)
+        }
+        _ => false,
+    }
+}
+
+/// Whether an object may be there afterwards: what users made, what stays, and what Kubernetes makes for either.
+fn may_stay(object: &str) -> bool {
+    let words: Vec<_> = object.split(' ').collect();
+    let namespaces = [SYSTEM, DISCOVERY_RELEASE, SHOP];
+    match words[..] {
+        ["CustomResourceDefinition", _, name] => CRDS.contains(&name),
+        ["APIService", _, name] => CRDS.iter().any(|crd| {
+            let group = crd.split_once('.').map(|(_, group)| group);
+            group == name.split_once('.').map(|(_, group)| group)
+        }),
+        ["Namespace", _, name] => namespaces.contains(&name),
+        ["ServiceAccount", namespace, "default"] | ["ConfigMap", namespace, "kube-root-ca.crt"] => {
+            namespaces.contains(&namespace)
+        }
+        // That the cluster has left.
+        ["Lease", SYSTEM, "mcs-controller"] => true,
+        // A release may keep it, for CoreDNS.
+        ["ClusterRole" | "ClusterRoleBinding", _, COREDNS_ROLE] => true,
+        ["Deployment" | "Service", SHOP, GREETER] | ["Service" | "ServiceExport", SHOP, TILL] => true,
+        _ => false,
+    }
+}
+
+/// Waits until nothing that the cluster can list is marked as the controller's or the releases', and until there is no
+/// other object, marked or not, than there was before.
+async fn is_clean(member: &Member, before: &Before) -> Result<()> {
+    let before = before.get(member.name()).context("a cluster that was not looked at")?;
+    wait_at_most(LONG, &format!("the end of all that came to {}", member.name()), async || {
+        let now = objects(member).await?;
+        let more: Vec<_> = now.difference(before).filter(|object| !may_stay(object)).collect();
+        ensure!(more.is_empty(), "{more:?}");
+        anyhow::Ok(())
+    })
+    .await?;
+    let kinds = kinds(member).await?;
     let ours = [format!("{LABEL_MANAGED_BY}={MANAGED_BY}"), format!("{PART_OF}=global-discovery-mcs")];
     for selector in ours {
         wait_at_most(LONG, &format!("nothing with {selector} in {}", member.name()), async || {
             let found = member.kubectl(&["get", &kinds, "-A", "-l", &selector, "-o", "name"]).await?;
+            let found: Vec<_> = found.lines().filter(|name| !name.ends_with(COREDNS_ROLE)).collect();
             if !found.is_empty() {
-                bail!("{found}");
+                bail!("{found:?}");
             }
             Ok(())
         })
         .await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_to_stay_may_stay() {
+        for object in [
+            "APIService - v1beta1.multicluster.x-k8s.io",
+            "APIService - v1beta1.about.k8s.io",
+            "CustomResourceDefinition - serviceimports.multicluster.x-k8s.io",
+            "ConfigMap global-discovery kube-root-ca.crt",
+            "Lease mcs-system mcs-controller",
+            "ServiceExport shop till",
+        ] {
+            assert!(may_stay(object), "{object}");
+        }
+        for object in [
+            "APIService - v1.example.com",
+            "ClusterRole - mcs-controller:mcs-system",
+            "Lease shop mcs-controller",
+            "Secret mcs-system sh.helm.release.v1.mcs.v1",
+            "ServiceExport shop greeter",
+            "ServiceImport shop greeter",
+        ] {
+            assert!(!may_stay(object), "{object}");
+        }
+    }
 }
