@@ -207,4 +207,6 @@ impl<E: Entry> Iterator for Entries<E> {
 }
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;

@@ -199,6 +199,20 @@ pub async fn serve(
     Ok(())
 }
 
+/// A registry that keeps to `policy`, and whose ports take next to nothing.
+#[cfg(test)]
+fn with_policy(policy: Policy) -> Config {
+    Config {
+        policy,
+        replication: Replication::default(),
+        max_connection_age: mcs_core::timing::DEFAULT_LEASE * 60,
+        max_message_bytes: 1_000,
+        max_connections: 1,
+        max_request_bytes: 1_000,
+        max_streams: 1,
+    }
+}
+
 /// A registry without ports that takes one of everything, on a clock that stands still.
 #[cfg(test)]
 fn in_memory() -> (Parts, Ports) {
@@ -213,15 +227,7 @@ fn in_memory() -> (Parts, Ports) {
         max_writes_per_second: 1,
         ..Policy::of_lease(DEFAULT_LEASE)
     };
-    let config = Config {
-        policy: one,
-        replication: Replication::default(),
-        max_connection_age: DEFAULT_LEASE * 60,
-        max_message_bytes: 1_000,
-        max_connections: 1,
-        max_request_bytes: 1_000,
-        max_streams: 1,
-    };
+    let config = with_policy(one);
     let (clock, store) = (Arc::new(ManualClock::default()), Arc::new(Memory::default()));
     let parts = Parts::new(&config, Epoch(1), clock.clone(), store, Drain::default()).unwrap();
     let ports = Ports::new(config, clock, None, parts.metrics.clone(), Drain::default());

@@ -270,30 +270,16 @@ impl hyper::body::Body for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sheet::testing::Numbered;
     use crate::shown::Shown;
     use http_body_util::BodyExt;
     use mcs_core::pools::Completeness;
 
-    #[derive(Clone)]
-    struct Held(u64, Arc<str>);
-
-    impl Entry for Held {
-        type Key = u64;
-
-        fn key(&self) -> &u64 {
-            &self.0
-        }
-
-        fn write(&self, text: &mut Vec<u8>) {
-            text.extend_from_slice(self.1.as_bytes());
-        }
-    }
-
     /// A list of two entries that nobody else holds, and the text of both.
-    fn whole(bytes: usize) -> (List<Held>, Arc<str>) {
+    fn whole(bytes: usize) -> (List<Numbered>, Arc<str>) {
         let (shown, text) = (Shown::new("pools", Completeness::Exact), Arc::from("1".repeat(bytes / 2)));
         for number in 0..2 {
-            shown.edit().put(Held(number, Arc::clone(&text)));
+            shown.edit().put(Numbered(number, Arc::clone(&text)));
         }
         (shown.list(), text)
     }

@@ -1,24 +1,9 @@
+use super::testing::Numbered;
 use super::*;
 use std::collections::BTreeMap;
 
-/// An entry of tests: a number, and what is sent of it.
-#[derive(Clone, Debug, PartialEq)]
-struct Numbered(u64, String);
-
-impl Entry for Numbered {
-    type Key = u64;
-
-    fn key(&self) -> &u64 {
-        &self.0
-    }
-
-    fn write(&self, text: &mut Vec<u8>) {
-        text.extend(self.1.as_bytes());
-    }
-}
-
 fn put(sheet: &mut Sheet<Numbered>, key: u64, text: &str) {
-    sheet.put(Numbered(key, text.to_owned()), text.len());
+    sheet.put(Numbered(key, text.into()), text.len());
 }
 
 fn read(sheet: &mut Sheet<Numbered>) -> String {

@@ -1,22 +1,7 @@
 use super::*;
+use crate::sheet::testing::Numbered;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-/// An entry of tests: a number, and what is sent of it.
-#[derive(Clone)]
-struct Numbered(u64, String);
-
-impl Entry for Numbered {
-    type Key = u64;
-
-    fn key(&self) -> &u64 {
-        &self.0
-    }
-
-    fn write(&self, text: &mut Vec<u8>) {
-        text.extend(self.1.as_bytes());
-    }
-}
 
 type Numbers = Arc<Shown<Numbered>>;
 
@@ -242,7 +227,7 @@ fn number(count: u64) -> usize {
 }
 
 fn put(shown: &Numbers, key: u64, text: &str) {
-    shown.edit().put(Numbered(key, json!({"key": key, "text": text}).to_string()));
+    shown.edit().put(Numbered(key, json!({"key": key, "text": text}).to_string().into()));
 }
 
 fn remove(shown: &Numbers, key: u64) {

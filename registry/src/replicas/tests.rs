@@ -17,7 +17,7 @@ use super::*;
 use crate::caller::{Caller, Writer};
 use crate::service::Service;
 use crate::store::{Erased, Exports, Found, Held, Known, Members, Memory, Store, Write, Wrote};
-use crate::{Config, Parts};
+use crate::{Parts, with_policy};
 
 /// Time goes on so much at once.
 const TICK: Duration = Duration::from_millis(250);
@@ -135,15 +135,7 @@ impl World {
                 ticking.pass(TICK);
             }
         });
-        let config = Config {
-            policy: Policy::of_lease(DEFAULT_LEASE),
-            replication: Replication::default(),
-            max_connection_age: DEFAULT_LEASE * 60,
-            max_message_bytes: 1_000,
-            max_connections: 1,
-            max_request_bytes: 1_000,
-            max_streams: 1,
-        };
+        let config = with_policy(Policy::of_lease(DEFAULT_LEASE));
         let mut world = Self { store, clock, replicas: Vec::new(), clusters: Mutex::default() };
         for home in 0..=clusters.iter().map(|(_, home)| *home).max().unwrap() {
             let (clock, store): (Arc<dyn Clock>, Arc<dyn Store>) = (world.clock.clone(), world.store.clone());
